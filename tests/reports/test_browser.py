@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-import perfpass
 from browsers import DESK, PHONE, SHOTS, serious_findings, shot
-from perfpass.report.page import compared_page, html, run_page, stored_page, sweep_page
-from report_models import EXAMPLES
+from perfpass.report.page import html, run_page
+from report_pages import KINDS, made
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def written(request, tmp_path_factory) -> dict[str, Path]:
-    """A file of each kind of page."""
-    get = request.getfixturevalue
-    vision, encoder, step = get("vision"), get("encoder"), get("step")
-    pages = {
-        "run": run_page(vision),
-        "step": run_page(step),
-        "compared": compared_page([vision, encoder], [None, None], ["resnet50", "vit"]),
-        "sweep": sweep_page(get("batches")),
-        "diff": stored_page(
-            "diff", perfpass.diff(EXAMPLES / "resnet50.onnx", EXAMPLES / "resnet50.onnx", "t4", batch=2).to_dict(), ""
-        ),
-        "fit": stored_page("fit", perfpass.fit("llama-3.1-8b", ["t4", "l4"]).to_dict(), ""),
-        "hostile": run_page(get("hostile")),
-    }
+def written(request, tmp_path_factory) -> Callable[[str], Path]:
+    """A file of a page of a kind, made when it is first asked for."""
     folder = tmp_path_factory.mktemp("pages")
-    for name, page in pages.items():
-        (folder / f"{name}.html").write_text(html(page), encoding="utf-8")
-    return {name: folder / f"{name}.html" for name in pages}
+
+    def file_of(kind: str) -> Path:
+        path = folder / f"{kind}.html"
+        if not path.exists():
+            page = run_page(request.getfixturevalue("hostile")) if kind == "hostile" else made(kind, request)
+            path.write_text(html(page), encoding="utf-8")
+        return path
+
+    return file_of
 
 
 @pytest.fixture
@@ -52,7 +45,7 @@ def opened(browser, written):
         page.on("console", lambda message: said.append(message.text))
         page.on("pageerror", lambda error: said.append(str(error)))
         page.on("dialog", lambda dialog: said.append(dialog.message))
-        page.goto(written[name].as_uri())
+        page.goto(written(name).as_uri())
         return page
 
     yield open_page
@@ -63,12 +56,21 @@ def opened(browser, written):
 
 
 ALIKE = {"exclude": [["tbody tr:nth-child(n+6)"]]}  # rows that are like those before them
-RUN_LIKE = ("step", "hostile")
-# Every kind of page once, the longest on a desk and on a phone.
+RUN_LIKE = ("read", "hostile")  # nothing is in them that "run" has not
+# Every kind of page on a phone, half of them in the dark, and the longest on a desk.
 LOOKS = [
-    ("run", DESK, "light"), ("run", PHONE, "dark"), ("step", DESK, "dark"), ("compared", PHONE, "light"),
-    ("sweep", DESK, "dark"), ("diff", PHONE, "light"), ("fit", DESK, "light"), ("hostile", PHONE, "light"),
+    *((kind, PHONE, "light" if i % 2 else "dark") for i, kind in enumerate((*KINDS, "hostile"))),
+    ("run", DESK, "light"), ("step", DESK, "dark"), ("sweep", DESK, "dark"), ("fit", DESK, "light"),
 ]  # fmt: skip
+# Of a picture: which drawing is shown, by how much it is wider than its frame, and the pixels of its smallest words.
+DRAWN = """plot => {
+  const shown = [...plot.querySelectorAll('svg')].filter(svg => svg.getBoundingClientRect().width > 0);
+  const sizes = shown.flatMap(svg => {
+    const scale = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+    return [...svg.querySelectorAll('text')].map(text => scale * parseFloat(text.getAttribute('font-size')));
+  });
+  return [shown.map(svg => svg.getAttribute('class')), plot.scrollWidth - plot.clientWidth, Math.min(...sizes)];
+}"""
 
 
 @pytest.mark.parametrize(("name", "width", "theme"), LOOKS)
@@ -77,10 +79,18 @@ def test_a_page_fits_its_window_and_has_no_serious_finding(opened, name, width, 
     shot(page, f"{name}-{theme}-{width}")
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     if name in RUN_LIKE:
-        return  # nothing is in it that "run" has not
+        return
     for fold in page.locator("summary").all()[:12]:
         fold.click()
     assert serious_findings(page, context=ALIKE) == []
+
+
+@pytest.mark.parametrize(("width", "drawing"), [(PHONE, "narrow"), (DESK, "wide")])
+@pytest.mark.parametrize("name", ["run", "step", "served", "sweep", "fleet", "training", "diff"])
+def test_a_picture_is_drawn_for_its_window(opened, name, width, drawing):
+    """None is cut off, or has to be moved to be seen, and its words are as large as they are meant."""
+    found = opened(name, width).locator(".plot").evaluate_all(f"plots => plots.filter(p => p.offsetWidth).map({DRAWN})")
+    assert found and all(shown == [drawing] and over <= 0 and least > 10 for shown, over, least in found), found
 
 
 def test_the_colours_are_those_that_were_asked_for(opened):
@@ -118,7 +128,7 @@ def test_a_long_table_is_searched(opened):
 def test_a_picture_is_zoomed_by_button_key_and_mouse(opened):
     page = opened("run")
     plot = page.locator(".plot").first
-    box = plot.locator("svg")
+    box = plot.locator("svg.wide")
     whole = box.get_attribute("viewBox")
     width = lambda: float(re.split(r"[ ,]+", box.get_attribute("viewBox"))[2])  # noqa: E731
     before = width()
@@ -132,6 +142,16 @@ def test_a_picture_is_zoomed_by_button_key_and_mouse(opened):
     assert box.get_attribute("viewBox") == whole
     box.dblclick()
     assert width() == pytest.approx(before / 2)
+
+
+def test_a_picture_is_zoomed_on_a_phone(opened):
+    page = opened("run", PHONE)
+    box = page.locator(".plot").first.locator("svg.narrow")
+    whole = box.get_attribute("viewBox")
+    page.get_by_role("button", name=re.compile("^Zoom in")).first.click()
+    assert float(box.get_attribute("viewBox").split()[2]) == pytest.approx(float(whole.split()[2]) / 1.5)
+    page.get_by_role("button", name=re.compile("^Show the whole")).first.click()
+    assert box.get_attribute("viewBox") == whole
 
 
 def test_the_first_stop_of_the_keyboard_leads_past_the_rest(opened):

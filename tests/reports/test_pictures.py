@@ -16,7 +16,7 @@ from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.report import plots_of
 from perfpass.report.chart import Axis, Chart, Dot, Dots, Line, Note, around
 from perfpass.report.interval_charts import TITLES, records
-from perfpass.report.layout import fitted, placed
+from perfpass.report.layout import NARROW, WIDTH, Area, Words, fitted, placed
 from perfpass.report.nodes import module_of
 from perfpass.report.palette import ROLES, SERIES, THEMES, colour, tint
 from perfpass.report.picture import Picture
@@ -113,13 +113,48 @@ def test_axes_have_names_and_units(drawn):
             assert len(chart.x.ticks()) >= 2, (picture.name, chart.title, chart.x)
 
 
-def test_what_is_drawn_is_in_the_picture(drawn):
+@pytest.mark.parametrize("width", [WIDTH, NARROW])
+def test_what_is_drawn_is_in_the_picture(drawn, width):
     for picture in drawn:
         for chart in picture.charts:
-            page = placed(chart)
+            page = placed(chart, width)
             for shape in (*page.frame, *page.inside):
                 for x, y in getattr(shape, "points", ((getattr(shape, "x", 0), getattr(shape, "y", 0)),)):
                     assert -1 <= x <= page.width + 1 and -1 <= y <= page.height + 1, (chart.title, shape)
+
+
+def across(shape: Words) -> tuple[float, float]:
+    """From where to where a text is, about."""
+    wide = len(shape.text) * 0.6 * shape.size
+    begin = shape.x - {"start": 0.0, "middle": wide / 2, "end": wide}[shape.anchor]
+    return begin, begin + wide
+
+
+@pytest.mark.parametrize("width", [WIDTH, NARROW])
+def test_words_are_in_the_picture_and_ticks_apart(drawn, width):
+    for picture in drawn:
+        for chart in picture.charts:
+            page = placed(chart, width)
+            words = [s for s in (*page.frame, *page.inside) if isinstance(s, Words) and not s.turned]
+            for begin, end in map(across, words):
+                assert begin >= -2 and end <= page.width + 2, chart.title
+            ticks = [across(s) for s in words if s.anchor == "middle" and s.colour == "soft"]
+            assert chart.bare or len(ticks) >= 2
+            assert all(before[1] <= after[0] for before, after in pairwise(sorted(ticks))), chart.title
+
+
+def test_a_name_on_a_phone_stands_over_its_marks_and_on_none(drawn):
+    for picture in drawn:
+        for chart in (c for c in picture.charts if c.y.names and not c.bare):
+            page = placed(chart, NARROW)
+            names = {fitted(text, NARROW - page.plot[0] - 4) for _, text in chart.y.names}
+            found = [s for s in page.frame if isinstance(s, Words) and s.text in names]
+            assert len(found) >= len(chart.y.names) and page.plot[2] > 0.85 * NARROW
+            for word in found:
+                begin, end = across(word)
+                for box in (s for s in page.inside if isinstance(s, Area)):
+                    apart = box.y >= word.y or box.y + box.height <= word.y - 9
+                    assert apart or box.x > end or box.x + box.width < begin, (chart.title, word.text)
 
 
 def test_names_of_a_hostile_model_are_text_alone(hostile):

@@ -72,7 +72,10 @@ def read(file: str | os.PathLike[str]) -> Relatives:
         found = read_arrow(file, "a table of evidence")
     _check(found, shown(file))
     texts = {name: _coded(found.column(name), shown(file)) for name in TEXTS}
-    numbers = {name: found.column(name).to_numpy().astype(np.float64) for name in (*NUMBERS, *FIGURES, *COUNTED)}
+    numbers = {
+        name: np.concatenate([np.zeros(0), *map(_numbers, found.column(name).chunks)], dtype=np.float64)
+        for name in (*NUMBERS, *FIGURES, *COUNTED)
+    }
     networks, prints = _fingerprints(found, shown(file))
     with np.errstate(invalid="ignore"):
         numbers["request_ms"] = numbers["run_ms"] / np.maximum(numbers["batch"], 1.0)
@@ -119,8 +122,12 @@ def _coded(column: pyarrow.ChunkedArray, where: str) -> Coded:
     if isinstance(merged, pyarrow.ChunkedArray):
         merged = pyarrow.concat_arrays(merged.chunks) if merged.num_chunks else pyarrow.array([], column.type)
     encoded = merged if isinstance(merged, pyarrow.DictionaryArray) else merged.dictionary_encode()
-    code = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
-    return Coded(tuple(encoded.dictionary.to_pylist()), code)
+    return Coded(tuple(text.as_py() for text in encoded.dictionary), _numbers(encoded.indices).astype(np.int64))
+
+
+def _numbers(array: pyarrow.Array) -> np.ndarray:
+    """[N] of a column of numbers. What pyarrow converts itself imports pandas where it is installed, for 0.4 s."""
+    return array.to_numpy(zero_copy_only=False) if array.null_count else np.from_dlpack(array)
 
 
 def _fingerprints(found: pyarrow.Table, where: str) -> tuple[np.ndarray, np.ndarray]:

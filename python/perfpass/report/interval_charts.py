@@ -85,12 +85,12 @@ def _one(name: str, found: Interval, subtitle: str, part: Part | None, known: bo
     x = around(
         _UNITS.get(found.unit, found.unit), [found.low, found.median, found.high, *values], log=found.low > 0, form=form
     )  # type: ignore[arg-type]
-    top = float(len(near))
+    top, words = float(len(near)), said(found.scaled(1.0, "samples/s") if found.unit == "1/s" else found)
     marks: list[Mark] = [
-        Whisker(top, found.low, found.median, found.high, 0, f"predicted: {said(found)}", "predicted, 90 % interval")
+        Whisker(top, found.low, found.median, found.high, 0, f"predicted: {words}", "predicted, 90 % interval")
     ]
     names = [(top, "predicted")]
-    rows = [("predicted", said(found), "", "")]
+    rows = [("predicted", words, "", "")]
     scaled: list[Dot] = []
     far: list[Dot] = []
     plain: list[Dot] = []
@@ -123,7 +123,7 @@ def _one(name: str, found: Interval, subtitle: str, part: Part | None, known: bo
     if (part is None and name not in _QUANTITY) or not known:
         beside = ""
     sided = "; plan for the upper bound, 98 in 100 stay below" if name == "peak_memory_bytes" else ""
-    description = f"{TITLES[name]}: {said(found)}{sided}.{beside}"
+    description = f"{TITLES[name]}: {words}{sided}.{beside}"
     y_axis = Axis("", -0.7, top + 0.7, names=tuple(names))
     return Chart(
         TITLES[name],
@@ -139,7 +139,7 @@ def _one(name: str, found: Interval, subtitle: str, part: Part | None, known: bo
 
 
 def _written(value: float, unit: str) -> str:
-    return size(value) if unit == "byte" else f"{digits(value)} {unit}"
+    return size(value) if unit == "byte" else f"{digits(value)} {_UNITS.get(unit, unit)}"
 
 
 def _short(record: dict[str, Any]) -> str:

@@ -5,13 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal, TypeAlias
 
-from perfpass.report.chart import Band, Chart, Dots, Line, Mark, Note, Role, Shape, Whisker
+from perfpass.report.chart import Band, Box, Chart, Dots, Line, Mark, Note, Role, Shape, Whisker
 from perfpass.text import printable
 
 WIDTH = 760.0
+NARROW = 360.0  # on a phone; names of categories stand above their rows there
 TEXT, SMALL, TITLE = 12.0, 11.0, 15.0
+_LINE = SMALL + 5  # what a name above its row takes
+_WHISKER = 6.0  # of an interval, above its line
 _EM = 0.6  # mean width of a letter over its size
 _LARGEST_DOT, _SMALLEST_DOT = 15.0, 2.6
 _LONGEST_NAME = 40  # letters of a category
@@ -111,19 +115,63 @@ def placed(chart: Chart, width: float = WIDTH) -> Page:
         frame.append(Words(8, y, line, TEXT, colour="soft"))
     y = _legend(chart, width, y + 8, frame)
     upright = [] if chart.bare else chart.y.ticks()
-    names = [_name(text) for _, text in upright]
-    left = (
-        12.0
-        if chart.bare
-        else 16 + max((len(t) for t in names), default=0) * _EM * SMALL + (20 if chart.y.label else 0)
-    )
+    above = _LINE if chart.y.names and not chart.bare and width <= NARROW else 0.0
+    longest = max((_wide(_name(text)) for _, text in upright), default=0.0)
+    left = 12.0 if chart.bare or above else 16 + longest + (20 if chart.y.label else 0)
     right, top = 14.0 if chart.bare else 22.0, y + 8
-    plot = (left, top, width - left - right, chart.height)
+    plot = _Plot(chart, left, top, width - left - right, chart.height + above * len(upright), above)
+    below = 10.0
     if not chart.bare:
-        _axes(chart, plot, [(v, t) for (v, _), t in zip(upright, names, strict=True)], frame)
-    inside = [shape for mark in chart.marks for shape in _shapes(chart, mark, plot)]
-    bottom = 10.0 if chart.bare else 46.0
-    return Page(width, top + chart.height + bottom, plot, tuple(frame), tuple(inside))
+        below = _axes(plot, upright, width, frame)
+    inside = [shape for mark in chart.marks for shape in _shapes(plot, mark)]
+    return Page(width, top + plot.height + below, plot.place, tuple(frame), tuple(inside))
+
+
+@dataclass(frozen=True)
+class _Plot:
+    """Where the axes lie; ``above``: the room that each category has for its name over its marks."""
+
+    chart: Chart
+    x: float
+    y: float
+    width: float
+    height: float
+    above: float
+
+    @property
+    def place(self) -> tuple[float, float, float, float]:
+        return self.x, self.y, self.width, self.height
+
+    @cached_property
+    def rows(self) -> list[float]:
+        """The categories, from the top."""
+        return sorted((value for value, _ in self.chart.y.names), reverse=True)
+
+    def at(self, x: float, y: float, row: float | None = None) -> tuple[float, float]:
+        """A point; ``row``: what says its category, where that is not ``y`` itself."""
+        across, up = self.chart.x.place(x), self.chart.y.place(y)
+        if not self.above:
+            return self.x + self.width * across, self.y + self.height * (1 - up)
+        wanted = y if row is None else row
+        before = 1 + min(range(len(self.rows)), key=lambda i: abs(self.rows[i] - wanted))
+        return self.x + self.width * across, self.y + self.chart.height * (1 - up) + self.above * before
+
+    def named(self, row: float) -> float:
+        """The baseline of a category's name over its marks."""
+        boxes = [mark for mark in self.chart.marks if isinstance(mark, Box) and abs(mark.y0 + mark.y1 - 2 * row) < 1e-6]
+        reach = max((mark.y1 - row for mark in boxes), default=0.0) / ((self.chart.y.high - self.chart.y.low) or 1.0)
+        return self.at(self.chart.x.low, row)[1] - max(self.chart.height * reach, _WHISKER) - 4
+
+    @cached_property
+    def beside_names(self) -> bool:
+        """Whether what stands beside marks is written beside the names: not all has room there, and all has here."""
+        found = [mark for mark in self.chart.marks if isinstance(mark, Note) and mark.stands == "beside"]
+        names = dict(self.chart.y.names)
+        return (
+            self.above > 0
+            and any(self.at(m.x, m.y)[0] + 6 + _wide(m.text) > self.x + self.width for m in found)
+            and all(4 + _wide(names.get(m.y, "")) + 10 + _wide(m.text) <= self.width for m in found)
+        )
 
 
 def stacked(charts: Sequence[Chart]) -> list[Page]:
@@ -167,31 +215,39 @@ def _key(mark: Mark, x: float, y: float) -> list[Placed]:
     return [Area(x, y - 6, 16, 12, mark.colour)]
 
 
-def _axes(
-    chart: Chart, plot: tuple[float, float, float, float], upright: list[tuple[float, str]], frame: list[Placed]
-) -> None:
-    x0, y0, width, height = plot
+def _axes(plot: _Plot, upright: list[tuple[float, str]], width: float, frame: list[Placed]) -> float:
+    """Adds ticks, names and labels; returns the room that those below the plot take."""
+    x0, y0, wide, height = plot.place
+    chart = plot.chart
     for value, text in upright:
-        y = y0 + height * (1 - chart.y.place(value))
+        if plot.above:
+            name = fitted(text, width - x0 - 4)
+            frame.append(Words(x0 + 4, plot.named(value), name, SMALL, colour="ink"))
+            continue
+        y = plot.at(chart.x.low, value)[1]
         if not chart.y.names:
-            frame.append(Trace(((x0, y), (x0 + width, y)), "grid"))
-        frame.append(Words(x0 - 6, y + 4, text, SMALL, "end", "ink" if chart.y.names else "soft"))
+            frame.append(Trace(((x0, y), (x0 + wide, y)), "grid"))
+        frame.append(Words(x0 - 6, y + 4, _name(text), SMALL, "end", "ink" if chart.y.names else "soft"))
+    end = -math.inf
     for value, text in chart.x.ticks():
-        x = x0 + width * chart.x.place(value)
+        x = x0 + wide * chart.x.place(value)
         frame.append(Trace(((x, y0), (x, y0 + height)), "grid"))
-        frame.append(Words(x, y0 + height + 15, text, SMALL, "middle", "soft"))
-    frame.append(Trace(((x0, y0), (x0, y0 + height), (x0 + width, y0 + height)), "soft"))
-    frame.append(Words(x0 + width / 2, y0 + height + 35, chart.x.label, TEXT, "middle"))
+        if x - _wide(text) / 2 >= end + 4:  # else the one before it stands there
+            frame.append(Words(x, y0 + height + 15, text, SMALL, "middle", "soft"))
+            end = x + _wide(text) / 2
+    frame.append(Trace(((x0, y0), (x0, y0 + height), (x0 + wide, y0 + height)), "soft"))
+    lines = wrapped(chart.x.label, width - 16, TEXT)
+    for i, line in enumerate(lines):
+        half = _wide(line, TEXT) / 2 + 4
+        middle = min(max(x0 + wide / 2, half), width - half)
+        frame.append(Words(middle, y0 + height + 35 + i * (TEXT + 3), line, TEXT, "middle"))
     if chart.y.label:
         frame.append(Words(14, y0 + height / 2, chart.y.label, TEXT, "middle", turned=True))
+    return 46.0 + max(len(lines) - 1, 0) * (TEXT + 3)
 
 
-def _shapes(chart: Chart, mark: Mark, plot: tuple[float, float, float, float]) -> list[Placed]:
-    x0, y0, width, height = plot
-
-    def at(x: float, y: float) -> tuple[float, float]:
-        return x0 + width * chart.x.place(x), y0 + height * (1 - chart.y.place(y))
-
+def _shapes(plot: _Plot, mark: Mark) -> list[Placed]:
+    at = plot.at
     if isinstance(mark, Dots):
         return [
             Spot(*at(p.x, p.y), max(_SMALLEST_DOT, _LARGEST_DOT * math.sqrt(p.share)), mark.shape, mark.colour, p.tip)
@@ -206,11 +262,9 @@ def _shapes(chart: Chart, mark: Mark, plot: tuple[float, float, float, float]) -
     if isinstance(mark, Whisker):
         return _whisker(mark, at)
     if isinstance(mark, Note):
-        x, y = at(mark.x, mark.y)
-        down = {"above": -5.0, "beside": 4.0, "below": 15.0}[mark.stands]
-        right = {"start": 6.0, "middle": 0.0, "end": -6.0}[mark.anchor]
-        return [Words(x + right, y + down, mark.text, SMALL, mark.anchor, mark.colour, clear=True)]
-    (left, top), (right, bottom) = at(mark.x0, mark.y1), at(mark.x1, mark.y0)
+        return [_note(plot, mark)]
+    row = (mark.y0 + mark.y1) / 2
+    (left, top), (right, bottom) = at(mark.x0, mark.y1, row), at(mark.x1, mark.y0, row)
     shapes: list[Placed] = [Area(left, top, max(right - left, 0.4), bottom - top, mark.colour, mark.tip)]
     text = fitted(mark.text, right - left - 8)
     if mark.short and text != mark.text:
@@ -218,6 +272,25 @@ def _shapes(chart: Chart, mark: Mark, plot: tuple[float, float, float, float]) -
     if text:
         shapes.append(Words(left + 4, (top + bottom) / 2 + 4, text, SMALL))
     return shapes
+
+
+def _note(plot: _Plot, mark: Note) -> Words:
+    """Words at their place, or as far beside it as keeps all of them in the plot."""
+    if mark.stands == "beside" and plot.beside_names:
+        return Words(plot.x + plot.width, plot.named(mark.y), mark.text, SMALL, "end", mark.colour, clear=True)
+    x, y = plot.at(mark.x, mark.y)
+    down = {"above": -5.0, "beside": 4.0, "below": 15.0}[mark.stands]
+    text = fitted(mark.text, plot.width)
+    wide = _wide(text)
+    start = x + {"start": 6.0, "middle": -wide / 2, "end": -6.0 - wide}[mark.anchor]
+    moved = min(max(start, plot.x), plot.x + plot.width - wide) - start
+    right = {"start": 6.0, "middle": 0.0, "end": -6.0}[mark.anchor]
+    return Words(x + right + moved, y + down, text, SMALL, mark.anchor, mark.colour, clear=True)
+
+
+def _wide(text: str, size: float = SMALL) -> float:
+    """About how wide a text is."""
+    return len(text) * _EM * size
 
 
 def _whisker(mark: Whisker, at: object) -> list[Placed]:

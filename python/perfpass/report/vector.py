@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from perfpass.report.chart import Chart, Role
-from perfpass.report.layout import Area, Page, Placed, Spot, Words, placed, stacked
+from perfpass.report.layout import NARROW, WIDTH, Area, Page, Placed, Spot, Words, placed, stacked
 from perfpass.report.palette import TINT, Theme, colour, tint
 from perfpass.text import printable
 
@@ -27,8 +27,9 @@ POLYGONS: dict[str, tuple[tuple[float, float], ...]] = {
 class _Paint:
     """Attributes that colour a shape: literal ones of a theme, or classes."""
 
-    def __init__(self, theme: Theme | None) -> None:
+    def __init__(self, theme: Theme | None, tips: bool = True) -> None:
         self._theme = theme
+        self.tips = tips
 
     def fill(self, role: Role) -> str:
         return f' fill="{colour(role, self._theme)}"' if self._theme else f' class="f-{role}"'
@@ -73,14 +74,20 @@ def standalone(charts: Sequence[Chart], theme: Theme) -> str:
 
 
 def inline(chart: Chart, identifier: str) -> str:
-    """An SVG element for a page that has the style sheet of `perfpass.report.page`; the title and words are outside."""
-    page = placed(chart)
+    """SVG elements for a page that has the style sheet of `perfpass.report.page`, of which it shows the one that fits:
+    as wide as on a desk, and as on a phone, where nothing points at a shape; the title and words are outside.
+    """
+    return _inline(chart, identifier, "wide", WIDTH) + _inline(chart, f"{identifier}-n", "narrow", NARROW)
+
+
+def _inline(chart: Chart, identifier: str, which: str, width: float) -> str:
+    page = placed(chart, width)
     return (
-        f'<svg viewBox="0 0 {_n(page.width)} {_n(page.height)}" role="img" '
+        f'<svg class="{which}" viewBox="0 0 {_n(page.width)} {_n(page.height)}" role="img" '
         f'aria-labelledby="{identifier}-title {identifier}-desc">'
         f'<title id="{identifier}-title">{_text(chart.title)}</title>'
         f'<desc id="{identifier}-desc">{_text(chart.subtitle)}. {_text(chart.description)}</desc>'
-        f"{_drawn(page, _Paint(None), f'{identifier}-clip')}</svg>"
+        f"{_drawn(page, _Paint(None, tips=which == 'wide'), f'{identifier}-clip')}</svg>"
     )
 
 
@@ -106,14 +113,14 @@ def _one(shape: Placed, paint: _Paint) -> str:
         return f"<text {where} {look}>{_text(shape.text)}</text>"
     if isinstance(shape, Area):
         box = f'x="{_n(shape.x)}" y="{_n(shape.y)}" width="{_n(shape.width)}" height="{_n(shape.height)}"'
-        return _tipped(f"rect {box}{paint.area(shape.colour)}", "rect", shape.tip)
+        return _tipped(f"rect {box}{paint.area(shape.colour)}", "rect", shape.tip, paint)
     if isinstance(shape, Spot):
         if shape.shape == "circle":
             place = f'circle cx="{_n(shape.x)}" cy="{_n(shape.y)}" r="{_n(shape.radius)}"'
-            return _tipped(f"{place}{paint.fill(shape.colour)}{paint.edge()}", "circle", shape.tip)
+            return _tipped(f"{place}{paint.fill(shape.colour)}{paint.edge()}", "circle", shape.tip, paint)
         corners = ((shape.x + shape.radius * x, shape.y + shape.radius * y) for x, y in POLYGONS[shape.shape])
         return _tipped(
-            f'polygon points="{_points(corners)}"{paint.fill(shape.colour)}{paint.edge()}', "polygon", shape.tip
+            f'polygon points="{_points(corners)}"{paint.fill(shape.colour)}{paint.edge()}', "polygon", shape.tip, paint
         )
     points = _points(shape.points)
     if shape.filled:
@@ -123,8 +130,8 @@ def _one(shape: Placed, paint: _Paint) -> str:
     return f'<polyline points="{points}" fill="none"{wide}{dashes}{paint.stroke(shape.colour)}/>'
 
 
-def _tipped(start: str, name: str, tip: str) -> str:
-    return f"<{start}><title>{_text(tip)}</title></{name}>" if tip else f"<{start}/>"
+def _tipped(start: str, name: str, tip: str, paint: _Paint) -> str:
+    return f"<{start}><title>{_text(tip)}</title></{name}>" if tip and paint.tips else f"<{start}/>"
 
 
 def _points(points: Iterable[tuple[float, float]]) -> str:

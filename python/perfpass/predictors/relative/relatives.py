@@ -68,9 +68,16 @@ class Relatives:
     def names(self) -> Coded:
         """Under which name each record's model is known: of its definition where there is one, as `plain` writes it."""
         network, model = self.texts["network"], self.texts["model"]
-        of_network = np.array([plain(v) for v in network.values], dtype=str)[network.code]
-        of_model = np.array([plain(v) for v in model.values], dtype=str)[model.code]
-        return Coded.of(np.where(of_network != "", of_network, of_model).tolist())
+        of_network, of_model = ([plain(value) for value in column.values] for column in (network, model))
+        every = sorted({*of_network, *of_model})
+        place = {name: i for i, name in enumerate(every)}
+        known = np.array([bool(name) for name in of_network], dtype=bool)[network.code]
+        codes = [
+            np.array([place[name] for name in names], dtype=np.int64)[column.code]
+            for names, column in ((of_network, network), (of_model, model))
+        ]
+        used, code = np.unique(np.where(known, *codes), return_inverse=True)
+        return Coded(tuple(every[i] for i in used.tolist()), code.ravel())
 
     def number(self, name: str, row: int) -> float:
         """One figure of one record."""

@@ -26,6 +26,8 @@ from perfpass.text import printable
 _MARKS = {"good": "✓", "bad": "✕", "unsure": "?", "plain": ""}
 _SPOKEN = {"good": "good", "bad": "bad", "unsure": "not certain", "plain": ""}
 _UNIT = re.compile(r"(?<=\d) (?=(?:%|ms|s|J|W|USD|[KMGT]i?B)(?!\w))")
+_PART = re.compile(r"(?<=[/._])(?=[^\W\d_]{2})")  # where a name of modules may be broken
+_PROSE = 40  # letters, above which a cell needs a width of its own
 _FILTERED_ROWS = 12  # a table of more rows can be searched
 
 
@@ -155,10 +157,12 @@ def _numeric(table: Table, column: int) -> bool:
 def _cell(cell: Cell, column: int, side: str) -> str:
     value = "" if cell.value is None else f' data-v="{cell.value:.6g}"'
     if column == 0:
-        return f'<th scope="row"{side}{value}>{_t(cell.text)}</th>'
+        return f'<th scope="row"{side}{value}>{_PART.sub("<wbr>", _t(cell.text))}</th>'
     median, opened, bounds = cell.text.partition(" (")
     if value and opened and bounds.endswith(")"):
         return f"<td{side}{value}><span class=m>{_t(median)}</span> <span class=b>({_kept(bounds)}</span></td>"
+    if not value and len(cell.text) > _PROSE:
+        return f"<td class=w>{_t(cell.text)}</td>"
     return f"<td{side}{value}>{_t(cell.text)}</td>"
 
 

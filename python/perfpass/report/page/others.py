@@ -11,7 +11,7 @@ from perfpass.interval import Interval
 from perfpass.report import mig_charts, sweep_charts
 from perfpass.report.chart import Axis, Chart, Line, Mark, Whisker, around
 from perfpass.report.page.blocks import Block, Cell, Page, Points, Section, Tone, Words, interval_cell, table
-from perfpass.report.page.runs import whiskers
+from perfpass.report.page.runs import support_blocks, whiskers
 from perfpass.report.page.training import layouts_page, training_page
 from perfpass.text import count, digits, size
 
@@ -29,6 +29,14 @@ _TONES: dict[str, Tone] = {
     "unknown": "unsure",
 }
 _MOST_POINTS = 500
+# What a choice is asked, in words.
+_ASKED = {
+    "rate_per_s": "{} requests a second", "concurrency": "{} requests in flight",
+    "input_length": "prompts of {} tokens", "output_length": "answers of {} tokens",
+    "ttft_ms": "first token within {} ms", "tpot_ms": "a token within {} ms",
+    "latency_ms": "a run or request within {} ms", "p99_ms": "99 in 100 within {} ms",
+    "max_usd_per_hour": "at most {} USD an hour", "max_power_w": "at most {} W", "confidence": "with probability {}",
+}  # fmt: skip
 
 
 def sweep_page(found: Sweep) -> Page:
@@ -150,7 +158,7 @@ def diff_page(found: Mapping[str, Any]) -> Page:
                 _ratios(on),
                 _ratio_table(on["ratios"]),
                 _moved(on),
-                Words(f"Support: {on['support']['level']}. {'; '.join(on['support']['reasons'])}"),
+                *support_blocks(on["support"]["level"], on["support"]["reasons"]),
             ),
         )
         for on in found["devices"]
@@ -287,9 +295,8 @@ def fit_page(found: Mapping[str, Any]) -> Page:
         f"{found['model']}, {found['kind']}, {count(found['parameters'])} parameters, {found['runtime']}; "
         f"confidence {found['confidence']:g}.",
     )
-    return Page(
-        f"{found['model']}: fit", found["headline"], _TONES.get(found["answer"], "plain"), lead, (), tuple(sections)
-    )
+    tone = "plain" if len({a["answer"] for a in answers}) > 1 else _TONES.get(found["answer"], "plain")
+    return Page(f"{found['model']}: fit", found["headline"], tone, lead, (), tuple(sections))
 
 
 def choice_page(found: Mapping[str, Any]) -> Page:
@@ -330,7 +337,11 @@ def choice_page(found: Mapping[str, Any]) -> Page:
         sections.append(Section("What would change it", (Points(tuple(found["changes"])),)))
     if found["notes"]:
         sections.append(Section("Notes", (Points(tuple(found["notes"])),)))
-    asked = ", ".join(f"{k} {v}" for k, v in {**found["load"], **found["targets"]}.items() if v is not None)
+    asked = ", ".join(
+        _ASKED[name].format(value) if name in _ASKED else f"{name.replace('_', ' ')} {value}"
+        for name, value in {**found["load"], **found["targets"]}.items()
+        if value is not None and not isinstance(value, bool)
+    )
     return Page(
         f"{found['model']}: choice",
         found["headline"],

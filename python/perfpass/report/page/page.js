@@ -50,23 +50,31 @@ const enliven = (root) => {
 
   // Pictures: buttons, keys and the wheel with Ctrl change what part of the picture is seen; dragging moves it.
   for (const plot of root.querySelectorAll('.plot')) {
-    const svg = plot.querySelector('svg'), whole = svg.viewBox.baseVal;
-    const full = {x: whole.x, y: whole.y, width: whole.width, height: whole.height};
-    let seen = {...full};
+    // The same part of each of its drawings, of which one is shown: fractions of the whole.
+    const drawings = [...plot.querySelectorAll('svg')].map((svg) => {
+      const {x, y, width, height} = svg.viewBox.baseVal;
+      return {svg, full: {x, y, width, height}};
+    });
+    let seen = {x: 0, y: 0, size: 1};
     const show = () => {
-      seen.x = Math.min(Math.max(seen.x, full.x), full.x + full.width - seen.width);
-      seen.y = Math.min(Math.max(seen.y, full.y), full.y + full.height - seen.height);
-      svg.setAttribute('viewBox', [seen.x, seen.y, seen.width, seen.height].join(' '));
-      plot.classList.toggle('zoomed', seen.width < full.width);
+      seen.x = Math.min(Math.max(seen.x, 0), 1 - seen.size);
+      seen.y = Math.min(Math.max(seen.y, 0), 1 - seen.size);
+      for (const {svg, full} of drawings)
+        svg.setAttribute('viewBox', [full.x + seen.x * full.width, full.y + seen.y * full.height,
+          seen.size * full.width, seen.size * full.height].join(' '));
+      plot.classList.toggle('zoomed', seen.size < 1);
     };
     const zoom = (factor, at = [0.5, 0.5]) => {
-      const width = Math.min(full.width, Math.max(full.width / 40, seen.width / factor));
-      const height = width * full.height / full.width;
-      seen = {x: seen.x + (seen.width - width) * at[0], y: seen.y + (seen.height - height) * at[1], width, height};
+      const size = Math.min(1, Math.max(1 / 40, seen.size / factor));
+      seen = {x: seen.x + (seen.size - size) * at[0], y: seen.y + (seen.size - size) * at[1], size};
       show();
     };
-    const move = (x, y) => { seen.x += x * seen.width; seen.y += y * seen.height; show(); };
-    const reset = () => { seen = {...full}; show(); };
+    const move = (x, y) => { seen.x += x * seen.size; seen.y += y * seen.size; show(); };
+    const reset = () => { seen = {x: 0, y: 0, size: 1}; show(); };
+    const placeOf = (event) => {
+      const box = event.target.closest('svg').getBoundingClientRect();
+      return [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height];
+    };
     const tools = make('div');
     tools.className = 'tools';
     const name = plot.getAttribute('aria-label');
@@ -87,29 +95,26 @@ const enliven = (root) => {
       event.preventDefault();
     });
     plot.addEventListener('wheel', (event) => {
-      if (!event.ctrlKey) return;
-      const box = svg.getBoundingClientRect();
-      zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2,
-        [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]);
+      if (!event.ctrlKey || !event.target.closest('svg')) return;
+      zoom(event.deltaY < 0 ? 1.2 : 1 / 1.2, placeOf(event));
       event.preventDefault();
     }, {passive: false});
-    let from = null;
-    svg.addEventListener('pointerdown', (event) => {
-      if (!plot.classList.contains('zoomed')) return;
-      from = [event.clientX, event.clientY];
-      svg.setPointerCapture(event.pointerId);
-    });
-    svg.addEventListener('pointermove', (event) => {
-      if (!from) return;
-      const box = svg.getBoundingClientRect();
-      move((from[0] - event.clientX) / box.width, (from[1] - event.clientY) / box.height);
-      from = [event.clientX, event.clientY];
-    });
-    svg.addEventListener('pointerup', () => { from = null; });
-    svg.addEventListener('dblclick', (event) => {
-      const box = svg.getBoundingClientRect();
-      zoom(2, [(event.clientX - box.left) / box.width, (event.clientY - box.top) / box.height]);
-    });
+    for (const {svg} of drawings) {
+      let from = null;
+      svg.addEventListener('pointerdown', (event) => {
+        if (!plot.classList.contains('zoomed')) return;
+        from = [event.clientX, event.clientY];
+        svg.setPointerCapture(event.pointerId);
+      });
+      svg.addEventListener('pointermove', (event) => {
+        if (!from) return;
+        const box = svg.getBoundingClientRect();
+        move((from[0] - event.clientX) / box.width, (from[1] - event.clientY) / box.height);
+        from = [event.clientX, event.clientY];
+      });
+      svg.addEventListener('pointerup', () => { from = null; });
+      svg.addEventListener('dblclick', (event) => zoom(2, placeOf(event)));
+    }
   }
 };
 enliven(document);

@@ -70,7 +70,7 @@ def _keys(p: Prediction) -> tuple[Key, ...]:
         key("latency", p.latency_ms),
         key("throughput", p.throughput_per_s, "samples/s"),
         key("memory in use", p.memory.in_use),
-        key("energy", p.energy_j, "J a run"),
+        key("energy", p.energy_j, f"J {run_charts.a_run(p)}"),
         key("power", p.power_w),
     )
 
@@ -220,9 +220,7 @@ def _basis(p: Prediction) -> Section:
         *facts,
         *((k.replace("_", " "), _flat(v)) for k, v in p.provenance.items() if k != "graph" and v is not None),
     ]
-    blocks: list[Block] = [Words(f"Support: {p.support.level}", _SUPPORT[p.support.level])]
-    if p.support.reasons:
-        blocks.append(Points(p.support.reasons))
+    blocks = support_blocks(p.support.level, p.support.reasons)
     unknown, notes = graph.get("unknown_operators") or {}, graph.get("notes") or ()
     if unknown:
         blocks.append(
@@ -232,6 +230,11 @@ def _basis(p: Prediction) -> Section:
         blocks += [Words("Notes of the graph:"), Points(tuple(map(str, notes)))]
     blocks.append(Folded("Provenance", (table("What the figures come from", ("what", "value"), rows),)))
     return Section("Support and provenance", tuple(blocks))
+
+
+def support_blocks(level: str, reasons: Sequence[str]) -> list[Block]:
+    """How far measurements stand behind figures, and why."""
+    return [Words(f"Support: {level}", _SUPPORT.get(level, "plain")), *([Points(tuple(reasons))] if reasons else [])]
 
 
 def _flat(value: Any) -> str:
@@ -324,8 +327,9 @@ def whiskers(
     values = [*room, *(v for _, value in found for v in (value.low, value.median, value.high))]
     x = around(unit, values, log=min(values) > 0, form="size" if unit == "bytes" else "number")
     least = min(found, key=lambda item: item[1].median)
-    intervals = f"{least[1].coverage:.0%} intervals".replace("%", " %")
-    description = f"{title}, with {intervals}. "
+    known = any(value.low < value.high for _, value in found)
+    intervals = f"with {least[1].coverage:.0%} intervals".replace("%", " %") if known else "counted"
+    description = f"{title}, {intervals}. "
     if len({value.median for _, value in found}) > 1:
         description += f"Least by the median: {least[0]}, {said(least[1])}."
     else:
@@ -333,7 +337,7 @@ def whiskers(
     rows = tuple((name, said(value)) for name, value in found)
     return Chart(
         title,
-        f"medians with {intervals}",
+        f"medians {intervals}" if known else "counted, without an interval",
         x,
         Axis("", 0.3, len(found) + 0.7, names=tuple(names)),
         tuple(marks),

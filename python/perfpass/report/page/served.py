@@ -10,7 +10,7 @@ from perfpass.deploy.sweep import Sweep
 from perfpass.predictors.serving.prediction import LlmPrediction
 from perfpass.report import interval_charts, memory_charts, sweep_charts
 from perfpass.report.page.blocks import Block, Page, Points, Section, Tone, Words, interval_cell, key, table
-from perfpass.report.page.runs import cost_section
+from perfpass.report.page.runs import cost_section, support_blocks
 from perfpass.report.run_charts import said
 from perfpass.text import size
 
@@ -19,7 +19,6 @@ _NAMES = {
     "output_tokens_per_s": "output, all GPUs", "output_tokens_per_s_per_gpu": "output per GPU",
     "offline_tokens_per_s": "offline, all tokens", "energy_per_token_j": "energy per token", "power_w": "power per GPU",
 }  # fmt: skip
-_SUPPORT: dict[str, Tone] = {"in range": "good", "near": "plain", "outside": "unsure"}
 
 
 def served_page(found: LlmPrediction, loads: Sweep | None, cost: Cost | None) -> Page:
@@ -56,8 +55,7 @@ def served_page(found: LlmPrediction, loads: Sweep | None, cost: Cost | None) ->
     sections.append(Section("Memory", tuple(memory)))
     if cost is not None:
         sections.append(cost_section(cost))
-    basis: list[Block] = [Words(f"Support: {found.support.level}", _SUPPORT[found.support.level])]
-    basis += [Points(found.support.reasons)] if found.support.reasons else []
+    basis = support_blocks(found.support.level, found.support.reasons)
     basis.append(
         table("Provenance", ("what", "value"), [(k.replace("_", " "), str(v)) for k, v in _plain(found.provenance)])
     )
