@@ -1,6 +1,6 @@
 """Time and memory of a file's way to a prediction, from 1,000 to 1,000,000 nodes, and of many files in one process.
 
-    python benchmarks/growth.py [--json FILE] [--plot FILE] [--most N] [--models N]
+    python benchmarks/growth.py [--json FILE] [--most N] [--models N]
 
 A chain of Add and Relu, written as an ONNX file. Each size is read, counted, planned and predicted in a process of its
 own, whose peak of resident memory is its own; times are of processor, the least of three, since other processes of the
@@ -101,29 +101,9 @@ def many(models: int) -> list[tuple[int, float]]:
     return found
 
 
-def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    """Milliseconds and MiB over nodes, all logarithmic."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "growth"
-    from matplotlib import pyplot
-
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-    nodes = [row["nodes"] for row in rows]
-    for stage in STAGES:
-        left.loglog(nodes, [row["ms"][stage] for row in rows], marker="o", label=stage)
-    left.set(xlabel="nodes", ylabel="ms of processor")
-    left.legend()
-    right.loglog(nodes, [row["mib"] for row in rows], marker="o")
-    right.set(xlabel="nodes", ylabel="MiB at the peak")
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results here")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="also draw them here (SVG, PNG)")
     parser.add_argument("--most", type=int, default=SIZES[-1], help="nodes of the largest graph (default a million)")
     parser.add_argument("--models", type=int, default=10_000, help="predictions of one process (default 10,000)")
     parser.add_argument("--measure", metavar="FILE", help=argparse.SUPPRESS)
@@ -144,8 +124,6 @@ def main() -> None:
     for row in rows:
         times = "  ".join(f"{row['ms'][stage]:>6.2f} ms" for stage in STAGES)
         print(f"{row['nodes']:>9}  {row['file_mib']:>8.2f}  {times}  {row['mib']:>8.1f}", flush=True)
-    if options.plot:
-        plot(rows, options.plot)
     kept = many(options.models)
     print("\npredictions  MiB resident\n" + "\n".join(f"{count:>11}  {mib:>12.1f}" for count, mib in kept))
     if options.json:

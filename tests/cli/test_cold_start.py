@@ -54,6 +54,16 @@ def test_a_prediction_imports_nothing_heavy(torch_on_gpu):
     assert not HEAVY & {part for name in modules for part in (name, name.partition(".")[0])}
 
 
+def test_a_report_imports_what_its_page_needs_and_no_frames(tmp_path):
+    """It was over a second on two quiet cores, half of it pandas, which pyarrow imports of itself, and what other pages
+    need: sweeps, serving, arrivals.
+    """
+    modules = cold("report", "resnet50.onnx", "--device", "a100-sxm4-80gb", "-o", str(tmp_path / "page.html"))[0]
+    tops = {name.partition(".")[0] for name in modules}
+    assert "pyarrow" in tops and not tops & {"pandas", "scipy", "matplotlib", "torch", "onnx"}
+    assert not {"perfpass.deploy.sweep", "perfpass.search", "perfpass.predictors.engine.tails"} & set(modules)
+
+
 def test_a_prediction_imports_no_more_modules_than_it_did(torch_on_gpu):
     ours = [name for name in torch_on_gpu[0] if name.startswith("perfpass")]
     assert len(ours) <= MODULES, f"{len(ours)} modules of perfpass; at most {MODULES}: {' '.join(ours)}"

@@ -120,6 +120,25 @@ def test_an_engine_without_a_server_is_answered_by_its_own_records(records, devi
         assert found.total[0] < relative.FAR and 0.01 < found.factor[0] < 100
 
 
+@pytest.mark.parametrize("quantity", ["token", "request energy"])
+def test_requests_with_images_and_unstated_prompts_are_far_from_requests_of_text(records, quantity):
+    asked = perfpass.predict_llm("llama-3.1-8b", "h100-sxm", concurrency=8).asked.question()
+    found = relative.nearest(asked, records, quantity, limit=None)
+    images = np.array([records.texts["task"][row].startswith("mllm") for row in found.rows])
+    unstated = ~np.isfinite(records.numbers["input_tokens"][found.rows])
+    apart = found.distances[:, relative.DIMENSIONS.index("scope")]
+    assert images.any() and not images[:10].any()
+    assert np.allclose(apart, 0.5 * images + 0.3 * unstated)
+    if quantity == "token":  # of the energy of a request nothing else is known on such a device
+        assert not unstated[:3].any() and (found.copied[:3] / 7.6 > 0.5).all() and (found.copied[:3] / 7.6 < 2).all()
+
+
+def test_a_record_asks_its_own_question_whatever_its_task_is(records):
+    """The baseline that copies the nearest record is graded on these."""
+    rows = [i for i in range(len(records)) if records.texts["task"][i].startswith("mllm")]
+    assert records.question(rows[0]).timed == ""
+
+
 def test_what_every_source_timed_is_sorted(records):
     kind = np.array(records.texts["kind"].values)[records.texts["kind"].code]
     timed = np.array(records.texts["timing"].values)[records.texts["timing"].code]

@@ -182,6 +182,25 @@ def test_files_are_the_same_bytes_each_time(encoder, tmp_path, kind, theme):
         assert b"Time by module" in content and b"Description" in content
 
 
+def test_pictures_of_the_documents_are_drawn_by_perfpass_and_say_what_they_show():
+    """In its colours, with a title and words, whoever measured what is in them."""
+    folder = EXAMPLES.parent / "docs" / "pictures"
+    known = {*ROLES["light"].values(), *SERIES["light"], *(tint(i, "light") for i in range(len(SERIES["light"])))}
+    for path in sorted(folder.glob("*.svg")):
+        root = ElementTree.fromstring(path.read_text(encoding="utf-8"))
+        assert root.get("role") == "img" and len(root.findtext(f"{SVG}desc") or "") > 80, path.name
+        used = {element.get(name) for element in root.iter() for name in ("fill", "stroke")} - {None, "none"}
+        assert used <= known, (path.name, used - known)
+
+
+def test_the_picture_of_growth_has_the_figures_of_its_table():
+    from publish import pictures as published
+
+    drawn = published.growth(published.GROWTH.read_text(encoding="utf-8"))
+    assert (published.OUT / "growth.svg").read_text(encoding="utf-8") == drawn.svg("light")
+    assert [chart.rows[0][0] for chart in drawn.charts] == ["1,000", "1,000"] and len(drawn.charts[0].rows) == 4
+
+
 def test_files_of_other_kinds_and_themes_are_refused(vision, tmp_path):
     with pytest.raises(ArgumentError, match=r"\.svg, \.pdf, \.png"):
         vision.plot.operators().save(tmp_path / "a.jpg")

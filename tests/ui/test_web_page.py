@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 from browsers import PHONE, serious_findings, shot
+from perfpass.ui.fields import QUESTIONS
 
 pytestmark = pytest.mark.slow
 DESK = 1280  # the form stands beside the answer
@@ -135,6 +136,40 @@ def test_devices_stand_side_by_side_in_the_dark_on_a_phone(opened, examples):
         )
         == []
     )
+
+
+@pytest.mark.parametrize(("tab", "theme"), [(q.name, "dark" if i % 2 else "light") for i, q in enumerate(QUESTIONS)])
+def test_every_tab_fits_a_phone_and_has_no_serious_finding(opened, tab, theme):
+    page = opened(f"/?ask={tab}", PHONE, theme, bypass_csp=True)
+    assert page.locator(f"#panel-{tab}").is_visible()
+    for fold in page.locator(f"#panel-{tab} summary").all():
+        fold.click()
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
+    shot(page, f"ui-{tab}-{theme}-380")
+    assert serious_findings(page) == []
+
+
+ANSWERED = {
+    "fit": "model=llama-3.1-70b&device=l4,h100-sxm5-80gb",
+    "serve": "model=llama-3.1-8b&device=l4&concurrency=4",
+    "train": "model=llama-3.1-8b&device=h100-sxm5-80gb&gpus=8&global_batch=64",
+}
+
+
+@pytest.mark.parametrize(("tab", "theme"), [("fit", "light"), ("serve", "dark"), ("train", "light")])
+def test_an_answer_fits_a_phone_and_has_no_serious_finding(opened, tab, theme):
+    page = opened(f"/?ask={tab}&{ANSWERED[tab]}", PHONE, theme, bypass_csp=True)
+    assert headline(page)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE
+    for fold in page.locator("article summary").all()[:6]:
+        fold.click()
+    plots = page.locator("article .plot").evaluate_all(
+        "plots => plots.filter(p => p.offsetWidth).map(p => p.scrollWidth - p.clientWidth)"
+    )
+    assert plots and max(plots) <= 0, plots  # none has to be moved to be seen
+    shot(page, f"ui-{tab}-answer-{theme}-380")
+    alike = {"exclude": [["article tbody tr:nth-child(n+6)"], ["article figure:nth-of-type(n+3)"]]}
+    assert serious_findings(page, context=alike) == []
 
 
 def test_a_fleet_is_placed_from_files_and_names(opened, examples):

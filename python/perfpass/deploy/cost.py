@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfpass.deploy import carbon, money
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.prediction import Interval
-from perfpass.predictors.engine.tails import ArrivalPrediction
-from perfpass.predictors.serving.prediction import LlmPrediction
 from perfpass.text import columns, digits, paragraph
+
+if TYPE_CHECKING:
+    from perfpass.predictors.engine.tails import ArrivalPrediction
+    from perfpass.predictors.serving.prediction import LlmPrediction
 
 _MS_PER_HOUR = 3.6e6
 _MILLION = 1_000_000

@@ -20,6 +20,7 @@ from perfpass.predictors.relative.nearest import (
     Nearest,
     nearest,
 )
+from perfpass.predictors.relative.scope import TIMED_KINDS
 from perfpass.text import WIDTH, digits, interval, printable, size
 
 if TYPE_CHECKING:
@@ -210,9 +211,15 @@ def _next(question: Question, found: Nearest) -> dict[str, Any] | None:
         "precision": f"the same run in {question.precision}",
         "model": f"this model, or one of its kind, on {on}",
         "batch": f"the same run at {_load(question)}",
-        "scope": "the memory in use" if found.quantity == "memory" else "the network alone",
+        "scope": _alone(question, found.quantity),
     }[worst]
     return {"dimension": worst, "distance": None if np.isinf(how_far) else round(how_far, 4), "text": what}
+
+
+def _alone(question: Question, quantity: str) -> str:
+    if quantity == "memory":
+        return "the memory in use"
+    return "the network alone" if question.kind in TIMED_KINDS else f"the same run at {_load(question)}, text alone"
 
 
 def _load(q: Question) -> str:
@@ -283,7 +290,8 @@ def _conditions(r: Mapping[str, Any]) -> str:
     if (r["processes"] or 1) > 1:
         shape.append(f"{r['processes']:g} processes")
     software = f"{r['runtime']} {r['runtime_version']}".strip()
-    parts = [r["model"], device, software, r["precision"] or "precision not stated", *shape, r["quantization"]]
+    task = r["task"] if r["kind"] in ("serving", "generation") and r["task"] != "text generation" else ""
+    parts = [r["model"], task, device, software, r["precision"] or "precision not stated", *shape, r["quantization"]]
     return printable(", ".join(p for p in parts if p))
 
 

@@ -140,7 +140,8 @@ def _fingerprints(found: pyarrow.Table, where: str) -> tuple[np.ndarray, np.ndar
         raise FormatError(f"{where}: fingerprints that are not rows of 16-bit numbers of one length")
     place = np.full(len(coded.values) + 1, -1)
     place[known] = np.arange(len(known))
-    prints = [np.frombuffer(stored[i], dtype="<f2").astype(np.float32) for i in known]
-    if not all(np.isfinite(print_).all() for print_ in prints):
+    width = lengths.pop() // 2 if lengths else 1
+    prints = np.frombuffer(b"".join(stored[i] for i in known), dtype="<f2").astype(np.float32).reshape(-1, width)
+    if not np.isfinite(prints).all():
         raise FormatError(f"{where}: a fingerprint that is not finite")
-    return place[coded.code], np.stack(prints) if prints else np.zeros((0, 1), np.float32)
+    return place[coded.code], prints

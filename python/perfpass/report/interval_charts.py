@@ -152,6 +152,10 @@ def _short(record: dict[str, Any]) -> str:
 
 
 def _conditions(record: dict[str, Any]) -> str:
-    parts = [record["model"], record["device"], record["runtime"], record["precision"]]
-    parts += [f"batch {record['batch']:g}"] if record["batch"] else []
+    of_requests = record["kind"] in ("serving", "generation")
+    parts = [record["model"], record["task"] if of_requests else "", record["device"], record["runtime"]]
+    parts += [record["precision"], f"batch {record['batch']:.4g}" if record["batch"] else ""]
+    if of_requests:
+        told, made = record["input_tokens"], record["output_tokens"]
+        parts.append(f"{f'{told:g}' if told else 'unstated'} -> {f'{made:g}' if made else 'unstated'} tokens")
     return ", ".join(part for part in parts if part)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.prediction import Prediction
-from perfpass.predictors.serving.prediction import LlmPrediction
 from perfpass.report import interval_charts, memory_charts, mig_charts, run_charts, snapshot, sweep_charts, traces
 from perfpass.report.nodes import Nodes
 from perfpass.report.picture import Picture
@@ -19,6 +18,7 @@ from perfpass.whole_file import write_whole
 
 if TYPE_CHECKING:
     from perfpass.deploy.sweep import Sweep
+    from perfpass.predictors.serving.prediction import LlmPrediction
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,6 +130,7 @@ def plots_of(result: Any) -> Any:
     """The pictures of a Prediction, LlmPrediction, Sweep or Layout. Raises ArgumentError for anything else."""
     from perfpass.deploy.pack import Layout
     from perfpass.deploy.sweep import Sweep
+    from perfpass.predictors.serving.prediction import LlmPrediction
 
     if isinstance(result, Prediction):
         return RunPlots(result)

@@ -303,10 +303,15 @@ def bits(precision: str) -> float:
 
 
 def _scope(question: Question, relatives: Relatives, rows: np.ndarray, what: Quantity) -> np.ndarray:
-    """What the figure holds: of memory its kind, of times and energies the timed region."""
+    """What the figure holds: of memory its kind, of times and energies the timed region, of requests what they are."""
     if what.figure == _MEMORY:
         kinds = relatives.texts["memory_kind"]
         return _by_text(kinds, rows, lambda stated: scope.between_memories(question.memory_kind, stated))
+    if question.timed == scope.REQUESTS_OF_TEXT:
+        images = _by_text(relatives.texts["task"], rows, scope.of_request)
+        if question.kind != "serving":  # a batch's tokens are timed apart from its prompts
+            return images
+        return images + scope.of_prompt(question.input_tokens, relatives.numbers["input_tokens"][rows])
     timed = relatives.texts["timing"]
     return _by_text(timed, rows, lambda text: scope.between_timings(question.timed, scope.of_timing(text)))
 

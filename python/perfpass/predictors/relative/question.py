@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
@@ -200,7 +200,7 @@ class AskedServing:
 
     def question(self) -> Question:
         """The question."""
-        return of_serving(self.model, self.device, self.serving)
+        return _of_text(of_serving(self.model, self.device, self.serving))
 
 
 @dataclass(frozen=True)
@@ -211,4 +211,11 @@ class AskedBatch:
 
     def question(self) -> Question:
         """The question."""
-        return of_batch(self.batch)
+        return _of_text(of_batch(self.batch))
+
+
+def _of_text(asked: Question) -> Question:
+    """As somebody asks it. The baseline that copies records asks a record's own question, of whatever task that is."""
+    from perfpass.predictors.relative.scope import REQUESTS_OF_TEXT
+
+    return replace(asked, timed=REQUESTS_OF_TEXT)

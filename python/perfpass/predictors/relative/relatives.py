@@ -40,8 +40,8 @@ class Relatives:
     """N measured records.
 
     ``texts``: columns by name; needed are kind (`question.KINDS`; others are never compared), device (an id, with a MIG
-    profile after a colon), runtime, runtime_version, precision, layout, source, timing and memory_kind (`scope`), model
-    and network (our name of the definition, or empty). ``numbers`` [N] each, NaN where unknown: batch, devices,
+    profile after a colon), runtime, runtime_version, precision, layout, source, task, timing and memory_kind (`scope`),
+    model and network (our name of the definition, or empty). ``numbers`` [N] each, NaN where unknown: batch, devices,
     processes, input_tokens, output_tokens, parameters, active_parameters, the figures that were measured, and those of
     `WORK`. ``network`` [N] indexes ``fingerprints`` [M, P], -1 where the record's network is not counted.
     """

@@ -7,6 +7,8 @@ middle of a query more than a copy can say. The distances are set by hand, in th
 
 from __future__ import annotations
 
+import numpy as np
+
 TIMED_KINDS = ("inference", "step")  # of records whose timed region is sorted
 
 # The network alone is what a question from a graph asks. "" is whatever was measured, and far from nothing: batches of
@@ -45,6 +47,13 @@ SCOPES = {text: scope for scope, texts in _TIMED.items() for text in texts}
 _FAR = {
     NETWORK: 0.0, UNSTATED: 0.05, COPIES: 0.10, LOADING: 0.10, BOXES: 0.20, REQUEST: 0.40, QUERY: 1.5, MANY: 1.5,
 }  # fmt: skip
+# Requests of text, whose lengths are stated, are what a question about a language model asks. A request that brings an
+# image has an encoder's time and hundreds of tokens in it that were not counted, one whose prompt is not stated all of
+# the prompt: both by hand, the second as for a precision that is not stated.
+REQUESTS_OF_TEXT = "requests of text"
+_WITH_IMAGES, _PROMPT_UNSTATED = 0.50, 0.30
+_IMAGES = ("mllm", "image", "video", "vision")  # words of sources' tasks
+
 # Memory in use is what is asked of a device; the others hold less of what it has in use.
 IN_USE, HOST = "in_use", "host_peak_rss"
 _KEPT = {IN_USE: 0.0, HOST: 0.0, "reported": 0.10, "reserved": 0.25, "allocated": 0.50}
@@ -58,6 +67,16 @@ def of_timing(text: str) -> str:
 def between_timings(asked: str, stated: str) -> float:
     """How far one scope is from another."""
     return 0.0 if asked == stated or not asked else max(_FAR[asked], _FAR[stated])
+
+
+def of_request(task: str) -> float:
+    """How far requests of a source's task are from requests of text."""
+    return _WITH_IMAGES * any(word in task.lower() for word in _IMAGES)
+
+
+def of_prompt(asked: float, stated: np.ndarray) -> np.ndarray:
+    """[K] how far records are by not stating the length of their prompts, where one is asked for; tokens."""
+    return np.asarray(_PROMPT_UNSTATED * (np.isfinite(asked) & ~np.isfinite(stated)))
 
 
 def between_memories(asked: str, stated: str) -> float:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from perfpass.deploy.cost import Options, cost, per_million_tokens
-from perfpass.devices import Device
-from perfpass.prediction import Prediction
-from perfpass.predictors.serving.prediction import LlmPrediction
 from perfpass.report.page.blocks import Page
 from perfpass.report.page.runs import compared_page, run_page
 from perfpass.report.page.served import served_page
+
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.prediction import Prediction
+    from perfpass.predictors.serving.prediction import LlmPrediction
 
 LOADS = (1.0, 4.0, 16.0, 64.0)
 # Money by the shipped prices, and carbon of the world's mean grid.

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from perfpass.deploy.sweep import Sweep
 from perfpass.errors import FormatError, UnsupportedError
 from perfpass.interval import Interval
 from perfpass.report import mig_charts, sweep_charts
@@ -14,6 +13,9 @@ from perfpass.report.page.blocks import Block, Cell, Page, Points, Section, Tone
 from perfpass.report.page.runs import support_blocks, whiskers
 from perfpass.report.page.training import layouts_page, training_page
 from perfpass.text import count, digits, size
+
+if TYPE_CHECKING:
+    from perfpass.deploy.sweep import Sweep
 
 _TONES: dict[str, Tone] = {
     "yes": "good",

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.deploy.cost import Cost
 from perfpass.graph import OPERATORS
 from perfpass.prediction import HYPOTHETICAL, Interval, Prediction, read_words
 from perfpass.report import interval_charts, memory_charts, mig_charts, run_charts
@@ -29,6 +28,9 @@ from perfpass.report.page.blocks import (
 )
 from perfpass.report.run_charts import said
 from perfpass.text import count, digits, size
+
+if TYPE_CHECKING:
+    from perfpass.deploy.cost import Cost
 
 _SUPPORT: dict[str, Tone] = {"in range": "good", "near": "plain", "outside": "unsure"}
 _FITS: dict[str, Tone] = {"yes": "good", "perhaps": "unsure", "no": "bad"}

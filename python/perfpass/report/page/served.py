@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from perfpass.deploy.cost import Cost
-from perfpass.deploy.sweep import Sweep
-from perfpass.predictors.serving.prediction import LlmPrediction
 from perfpass.report import interval_charts, memory_charts, sweep_charts
 from perfpass.report.page.blocks import Block, Page, Points, Section, Tone, Words, interval_cell, key, table
 from perfpass.report.page.runs import cost_section, support_blocks
 from perfpass.report.run_charts import said
 from perfpass.text import size
+
+if TYPE_CHECKING:
+    from perfpass.deploy.cost import Cost
+    from perfpass.deploy.sweep import Sweep
+    from perfpass.predictors.serving.prediction import LlmPrediction
 
 _NAMES = {
     "ttft_ms": "time to the first token", "tpot_ms": "time per output token", "request_ms": "a whole request",
