@@ -125,7 +125,7 @@ def test_what_is_drawn_is_in_the_picture(drawn, width):
 
 def across(shape: Words) -> tuple[float, float]:
     """From where to where a text is, about."""
-    wide = len(shape.text) * 0.6 * shape.size
+    wide = len(shape.text) * 0.56 * shape.size
     begin = shape.x - {"start": 0.0, "middle": wide / 2, "end": wide}[shape.anchor]
     return begin, begin + wide
 

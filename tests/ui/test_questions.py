@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -64,6 +65,20 @@ def test_a_pasted_configuration_is_answered(client, question, fields):
 
 def test_the_page_offers_every_runtime():
     assert _RUNTIMES == RUNTIMES
+
+
+def test_labels_are_words():
+    """Names of fields are for programs: an abbreviation is written as one, and a unit stands behind a comma."""
+    from perfpass.ui.fields import _LABELS
+
+    shown = [field for question in QUESTIONS for field in (*question.fields, *question.more)]
+    assert set(_LABELS) <= {field.name for field in shown}
+    short = {
+        field.label
+        for field in shown
+        if re.search(r"\b([Kk]v|[Tt]p|[Pp]p|[Dd]p|[Ee]p|[Gg]pu|gib|gb|Pue|Dora|Lora)\b", field.label)
+    }
+    assert short == set()
 
 
 def test_each_question_of_the_page_is_answered():

@@ -141,7 +141,10 @@ def test_devices_stand_side_by_side_in_the_dark_on_a_phone(opened, examples):
 @pytest.mark.parametrize(("tab", "theme"), [(q.name, "dark" if i % 2 else "light") for i, q in enumerate(QUESTIONS)])
 def test_every_tab_fits_a_phone_and_has_no_serious_finding(opened, tab, theme):
     page = opened(f"/?ask={tab}", PHONE, theme, bypass_csp=True)
-    assert page.locator(f"#panel-{tab}").is_visible()
+    assert page.locator(f"#panel-{tab}").is_visible() and not page.locator(".wrong").is_visible()
+    given = [field.given for q in QUESTIONS for field in q.fields if q.name == tab and field.kind == "device"]
+    shown = page.locator(f"#panel-{tab} .fields [name=device]").first
+    assert not any(given) or shown.input_value() == given[0]  # a link to a tab leaves what stands in it
     for fold in page.locator(f"#panel-{tab} summary").all():
         fold.click()
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE

@@ -281,7 +281,7 @@ def _note(plot: _Plot, mark: Note) -> Words:
     x, y = plot.at(mark.x, mark.y)
     down = {"above": -5.0, "beside": 4.0, "below": 15.0}[mark.stands]
     text = fitted(mark.text, plot.width)
-    wide = _wide(text)
+    wide = 0.9 * _wide(text)  # most are narrower, and moved onto its mark a text is worse to read
     start = x + {"start": 6.0, "middle": -wide / 2, "end": -6.0 - wide}[mark.anchor]
     moved = min(max(start, plot.x), plot.x + plot.width - wide) - start
     right = {"start": 6.0, "middle": 0.0, "end": -6.0}[mark.anchor]

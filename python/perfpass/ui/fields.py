@@ -59,6 +59,23 @@ class Question:
     files: bool = True
 
 
+# Of the folded fields whose names in the questions are no words; the others are called by their names.
+_LABELS = {
+    "kv_cache": "KV cache held in", "kv_precision": "KV cache held in", "tp": "Tensor parallel (TP)",
+    "pp": "Pipeline parallel (PP)", "dp": "Data parallel (DP)", "ep": "Expert parallel (EP)",
+    "utilization": "Share of memory used", "step_tokens": "Tokens of a step", "gpu_layers": "Layers on the GPU",
+    "host_experts": "Experts on the host", "cache_on_host": "Cache on the host",
+    "memory_map": "Weights mapped from the file", "offload_gib": "On the host, GiB", "dims": "Symbolic dimensions",
+    "runtime_version": "Version of the engine", "workers": "Replicas", "tensor": "Tensor parallel (TP)",
+    "pipeline": "Pipeline parallel (PP)", "virtual": "Virtual stages of a device", "context": "Context parallel (CP)",
+    "expert": "Expert parallel (EP)", "expert_tensor": "Tensor parallel of experts",
+    "sharding_group": "Devices that shard",
+    "micro_batch": "Micro-batch, sequences", "host_gb_s": "To the host, GB/s", "lora_rank": "LoRA rank",
+    "lora_targets": "LoRA on", "dora": "DoRA", "fabric_gb_s": "Between nodes, GB/s", "region": "Region of the grid",
+    "carbon_intensity": "Carbon, gCO2e/kWh", "pue": "PUE of the building",
+}  # fmt: skip
+
+
 def _choice(name: str, label: str, assumed: str, *values: str) -> Field:
     return Field(name, label, "choice", assumed, tuple((value, value) for value in values))
 
@@ -76,7 +93,7 @@ def _rest(model: type[BaseModel], shown: tuple[Field, ...]) -> tuple[Field, ...]
 
 def _of(name: str, schema: Mapping[str, Any]) -> Field:
     kinds = {one.get("type") for one in schema.get("anyOf", [schema])} - {"null"}
-    label, hint = name.replace("_", " ").capitalize(), schema.get("description", "")
+    label, hint = _LABELS.get(name) or name.replace("_", " ").capitalize(), schema.get("description", "")
     if kinds == {"boolean"}:
         return Field(name, label, "flag", hint=hint)
     if kinds <= {"integer", "number"}:

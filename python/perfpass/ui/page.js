@@ -175,7 +175,7 @@
     const tab = tabs.find((one) => one.dataset.ask === pairs.get('ask')) || tabs[1];
     show(tab);
     kinds();
-    if (![...pairs.keys()].length) return;
+    if (![...pairs.keys()].some((key) => key !== 'ask')) return; // a tab, and nothing that it is asked
     const place = panel(tab);
     for (const one of controls(place)) {
       if (one.closest('.row')) continue;

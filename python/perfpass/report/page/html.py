@@ -157,6 +157,7 @@ def _numeric(table: Table, column: int) -> bool:
 def _cell(cell: Cell, column: int, side: str) -> str:
     value = "" if cell.value is None else f' data-v="{cell.value:.6g}"'
     if column == 0:
+        side = " class=w" if not side and len(cell.text) > _PROSE else side
         return f'<th scope="row"{side}{value}>{_PART.sub("<wbr>", _t(cell.text))}</th>'
     median, opened, bounds = cell.text.partition(" (")
     if value and opened and bounds.endswith(")"):
