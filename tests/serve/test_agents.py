@@ -153,12 +153,27 @@ def test_what_is_wrong_is_told_so_that_an_agent_can_mend_it(root, tool, argument
     assert result.is_error and result.content[0].text.startswith(said)
 
 
+# Each tool that an agent needs for a change: what it costs now, whether it fits, what to take, what differs, why.
+EVERY: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("predict", {"model": "net.onnx", "device": "t4"}),
+    ("fit", {"model": "llama-3.1-8b", "device": "l4"}),
+    ("choose", {"model": "net.onnx", "devices": ["t4", "l4"], "latency_ms": 5.0}),
+    ("diff", {"old": "net.onnx", "new": "inner/other.onnx", "device": ["t4"]}),
+    ("explain", {"model": "net.onnx", "device": "t4"}),
+    ("devices", {"name": "a100-80gb:1g.10gb"}),
+)
+
+
+async def every(client: Client) -> list[Any]:
+    return [content(await client.call_tool(name, arguments)) for name, arguments in EVERY]
+
+
 def test_an_agent_that_starts_the_server_is_answered_over_stdio(root):
     arguments = ["-m", "perfpass", "mcp", "--root", str(root)]
     server = StdioServerParameters(command=sys.executable, args=arguments, env=dict(os.environ), cwd=str(root.parent))
-    expected = perfpass.predict("net.onnx", "t4").to_dict()
-    result = asked(server, lambda client: client.call_tool("predict", {"model": "net.onnx", "device": "t4"}))
-    assert content(result) == expected
+    found = asked(server, every)
+    assert found == asked(Agents(Root(root), 600).server, every)
+    assert found[0] == perfpass.predict("net.onnx", "t4").to_dict()
 
 
 def test_agents_are_answered_over_http_where_they_have_the_token(root, tmp_path):
@@ -183,9 +198,9 @@ def test_agents_are_answered_over_http_where_they_have_the_token(root, tmp_path)
                 httpx2.AsyncClient(headers=headers, timeout=PATIENCE_S) as http,
                 Client(streamable_http_client(url, http_client=http)) as client,
             ):
-                return await client.call_tool("predict", {"model": "net.onnx", "device": "t4"})
+                return await every(client)
 
-        assert content(anyio.run(talk)) == perfpass.predict("net.onnx", "t4").to_dict()
+        assert anyio.run(talk) == asked(Agents(Root(root), 600).server, every)
         assert httpx2.post(url, json={}).status_code == 401
         foreign = {**headers, "Host": "evil.example", "Accept": "application/json, text/event-stream"}
         assert httpx2.post(url, json={}, headers=foreign).status_code in (403, 421)

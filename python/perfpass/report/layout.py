@@ -281,7 +281,8 @@ def _note(plot: _Plot, mark: Note) -> Words:
     x, y = plot.at(mark.x, mark.y)
     down = {"above": -5.0, "beside": 4.0, "below": 15.0}[mark.stands]
     text = fitted(mark.text, plot.width)
-    wide = 0.9 * _wide(text)  # most are narrower, and moved onto its mark a text is worse to read
+    # Most are narrower. On a desk, where there is room, one that is moved onto its mark is worse to read.
+    wide = _wide(text) if plot.width < NARROW else 0.9 * _wide(text)
     start = x + {"start": 6.0, "middle": -wide / 2, "end": -6.0 - wide}[mark.anchor]
     moved = min(max(start, plot.x), plot.x + plot.width - wide) - start
     right = {"start": 6.0, "middle": 0.0, "end": -6.0}[mark.anchor]
