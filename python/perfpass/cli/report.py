@@ -202,6 +202,8 @@ def _fleet(options: Any) -> Any:
 
 
 def _is_served(options: Any, model: str) -> bool:
+    if model.endswith(".onnx"):  # a run of a graph, for which nothing of serving is imported
+        return False
     from perfpass.deploy.sweep import served_model
 
     given = {"batches"} if options.batch is not None or options.dim or options.input_shape else set()

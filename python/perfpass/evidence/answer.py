@@ -20,7 +20,6 @@ from perfpass.predictors.relative.nearest import (
     Nearest,
     nearest,
 )
-from perfpass.predictors.relative.scope import TIMED_KINDS
 from perfpass.text import WIDTH, digits, interval, printable, size
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ _TITLES = {
     "energy": "Energy of a run",
     "request energy": "Energy of a request",
 }
+OF_REQUESTS = ("serving", "generation")  # kinds of records and questions
 # Columns of a record that JSON gives as they are.
 _TEXTS = (
     "source", "repository", "commit", "licence", "run", "model", "network", "task", "device", "runtime",
@@ -219,7 +219,9 @@ def _next(question: Question, found: Nearest) -> dict[str, Any] | None:
 def _alone(question: Question, quantity: str) -> str:
     if quantity == "memory":
         return "the memory in use"
-    return "the network alone" if question.kind in TIMED_KINDS else f"the same run at {_load(question)}, text alone"
+    if question.kind in OF_REQUESTS:
+        return f"the same run at {_load(question)}, text alone"
+    return "the network alone"
 
 
 def _load(q: Question) -> str:
@@ -290,7 +292,7 @@ def _conditions(r: Mapping[str, Any]) -> str:
     if (r["processes"] or 1) > 1:
         shape.append(f"{r['processes']:g} processes")
     software = f"{r['runtime']} {r['runtime_version']}".strip()
-    task = r["task"] if r["kind"] in ("serving", "generation") and r["task"] != "text generation" else ""
+    task = r["task"] if r["kind"] in OF_REQUESTS and r["task"] != "text generation" else ""
     parts = [r["model"], task, device, software, r["precision"] or "precision not stated", *shape, r["quantization"]]
     return printable(", ".join(p for p in parts if p))
 
