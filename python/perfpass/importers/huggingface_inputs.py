@@ -43,7 +43,7 @@ def inputs(model: Any, sequence_length: int) -> dict[str, Shape]:
             shapes |= _pixels(configuration, asked) if "pixel_values" in asked else {}
     if configuration.model_type == "clap":
         shapes["input_features"] = ((1, _CLAP_FRAMES, configuration.audio_config.num_mel_bins), "float32")
-    if getattr(configuration, "is_encoder_decoder", False):
+    if getattr(configuration, "is_encoder_decoder", False) and "decoder_input_ids" in asked:
         shapes["decoder_input_ids"] = ((length,), "int64")
     return shapes
 
@@ -80,7 +80,9 @@ def most_tokens(configuration: Any) -> int | None:
 
 
 def _vision(configuration: Any) -> Any:
-    return getattr(configuration, "vision_config", configuration)
+    """Of what reads pictures: a configuration within another, of two in one the encoder's, or the configuration."""
+    within = getattr(configuration, "vision_config", None)
+    return within or (configuration.encoder if hasattr(configuration, "encoder") else configuration)
 
 
 def _pixels(configuration: Any, asked: Mapping[str, Any]) -> dict[str, Shape]:

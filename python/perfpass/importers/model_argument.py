@@ -173,9 +173,7 @@ def _named(text: str, path: Path) -> ModelArgument:
         return ModelArgument("file", str(pipeline), repository=text, format="diffusers")
     if what := configuration_names.several(text):
         parts = ", ".join(f"{text}:{part}" for part in configuration_names.parts(text))
-        own = (
-            f"as {parts}" if parts else "exported to ONNX (torch.onnx.export), or as torch modules"
-        )
+        own = f"as {parts}" if parts else "exported to ONNX (torch.onnx.export), or as torch modules"
         raise UnsupportedError(
             f"{shown(text)} is no single network: {what}. Ask for its networks one by one: {own}; a pipeline of "
             "diffusers is read whole, and FOLDER:NETWORK of it, from its folder with model_index.json and the "

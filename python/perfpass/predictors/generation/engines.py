@@ -326,7 +326,8 @@ class Engines:
         if lacks["engine"]:
             like = ", ".join(ENGINES[n].shown for n in engine.like if n in self.habits)
             stated = "; prompts by figures of llama.cpp's own pull requests" if self._prompts_are_stated(batch) else ""
-            reasons.append(f"no run of {engine.shown} to learn from: what {like or 'engines of its kind'} reach{stated}")
+            reach = f"what {like or 'engines of its kind'} reach{stated}"
+            reasons.append(f"no run of {engine.shown} to learn from: {reach}")
         elif lacks["device"]:
             reasons.append(f"no run of {engine.shown} on {batch.device.name} to learn from; other boards carry over")
         if lacks["file type"]:

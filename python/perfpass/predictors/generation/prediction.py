@@ -99,7 +99,7 @@ def offline_table(found: Offline) -> str:
     lines = [
         f"{w['model']} on {w['devices']} x {w['device']}, {w['runtime']}, {w['precision']}, "
         f"{w['input_tokens']} -> {w['output_tokens']} tokens, {w['sequences']} at once, without a server",
-        *([line] if (line := assumed_line(found.assumed)) else []),
+        *([line] if (line := _assumed(found)) else []),
         interval_row("the whole batch", found.latency_s),
         interval_row("all tokens", found.tokens_per_s),
         interval_row("output tokens", found.output_tokens_per_s),
@@ -112,3 +112,10 @@ def offline_table(found: Offline) -> str:
         *(item(reason) for reason in found.support.reasons),
     ]
     return "\n".join(lines)
+
+
+def _assumed(found: Offline) -> str:
+    """What was assumed. Where one sequence runs, the concurrency is that of its prompt's tokens (llama.cpp's -ub)."""
+    line = assumed_line(found.assumed)
+    pieces = found.assumed.get("concurrency", found.workload["sequences"]) != found.workload["sequences"]
+    return f"{line} (concurrency: prompt tokens at a time)" if pieces else line

@@ -3,7 +3,7 @@
 A copy is the measured figure times the ratio of what both runs take at least (`work`): of time for times, of bytes for
 memory, of time and power limit for energy. How far a record is, is a sum over `DIMENSIONS`, in units of about the
 natural logarithm of the factor by which such a copy errs: 0.1 is some ten per cent. The weights are set by hand; how
-far copies err at each distance is in docs/reference/evidence.md.
+far copies err is in data/results/accuracy/relative.md.
 """
 
 from __future__ import annotations
