@@ -305,5 +305,5 @@ def test_kserve_is_given_no_format_that_it_does_not_have():
     fleet = Fleet((Pool(device("a100-sxm4-80gb"), 1),), (Model("net", "lib.so", options={"runtime": "tvm"}),))
     layout = pack_options(fleet, [[option("1g.10gb")]])
     for name in ("kserve", "triton"):
-        with pytest.raises(ArgumentError, match="tvm; it has .*onnx"):
+        with pytest.raises(ArgumentError, match=r"tvm; it has .*onnx"):
             files(layout, [name])
