@@ -19,6 +19,7 @@ from perfpass.llm.costs import PRECISIONS, Parallelism, Quantization
 from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving
 from perfpass.prediction import MemoryFigures
+from perfpass.predictors.remedies import Question
 from perfpass.report.page.training import _fits as page_answer
 
 RESNET = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")
@@ -66,6 +67,21 @@ def test_a_decision_with_a_target_is_no_refusal_by_memory_that_may_do():
     assert Decision(Limits(latency_ms=1.0), place).answer == "no"  # by the time alone
     assert Decision(Limits(latency_ms=100.0), replace(place, available_bytes=int(7 * GIB))).answer == "no"
     assert Decision(Limits(memory_bytes=7 * GIB), replace(place, available_bytes=int(20 * GIB))).answer == "no"
+
+
+def test_the_largest_batch_of_what_is_slow_to_ask_is_that_of_the_rule_as_well():
+    def memory(*, device=None, batch=None, precision=None):
+        asked.append(batch)
+        median = GIB * (1.0 + 0.1 * batch)
+        return Interval(median, 0.8 * median, 1.4 * median, "byte")
+
+    asked: list[int] = []
+    how = {"device": device("a30"), "batch": 64, "precision": "fp32", "training": True}
+    quick = Question(memory, **how, available_bytes=12 * GIB).largest_batch()
+    asked.clear()
+    slow = Question(memory, **how, slow=True, available_bytes=12 * GIB)
+    assert quick == slow.largest_batch() and len(asked) <= 6
+    assert slow.holds(batch=quick)[0] >= 0.9 > 0.89 > (slow.holds(batch=quick + 3) or (0.0,))[0]
 
 
 @pytest.mark.parametrize("runtime", ["vllm", "sglang", "trtllm"])

@@ -5,6 +5,7 @@ One search for all who offer it: the verdict of a prediction, `perfpass fit`, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -93,8 +94,8 @@ class Question:
         """On the line through two batches, and down where it is over."""
         other = max(1, batch // 2) if batch > 1 else 2
         try:
-            here = self.memory(batch=batch).high
-            slope = (self.memory(batch=other).high - here) / (other - batch)
+            here = self._sure_bytes(batch)
+            slope = (self._sure_bytes(other) - here) / (other - batch)
         except PerfPassError:
             return None
         guess = int(batch + (self._available(None) - here) / max(slope, 1.0))
@@ -103,8 +104,16 @@ class Question:
                 break
             if self.holds(batch=guess):
                 return guess
-            guess = min(guess - 1, guess * 9 // 10)
+            guess = min(guess - 1, guess * 19 // 20)
         return batch if self.holds(batch=batch) else None
+
+    def _sure_bytes(self, batch: int) -> float:
+        """What the memory at a batch stays below with the confidence asked for, by the distribution of its interval."""
+        found = self.memory(batch=batch)
+        if found.median <= 0.0:
+            return found.high
+        steps = math.log(self.confidence / (1.0 - self.confidence)) / math.log((1.0 - ABOVE_MEMORY) / ABOVE_MEMORY)
+        return float(found.median * (found.high / found.median) ** steps)
 
 
 def changes(asked: Question, most: int | None = None) -> Iterator[Change]:
