@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perfpass.decision import Limits
@@ -64,9 +64,23 @@ class Forecaster:
         self._refuse_ort_format()
         return onnx.read(self.model, input_shapes=dict(shapes))
 
-    def peak_at_batch(self, batch: int) -> Interval:
-        """The peak memory at another batch, the other dimensions as given."""
-        return self.peak(onnx.read(self.model, dims=self.dims, batch=batch), batch)
+    def peaks(self) -> Callable[[Device | None, int | None], Interval] | None:
+        """The peak memory by device and batch (None: as they are), the other dimensions as given; the file is read
+        twice. None where it cannot be read.
+        """
+        from perfpass.predictors.remedies import AtBatch
+
+        try:
+            graph = self.graph()
+        except PerfPassError:
+            return None
+        at = AtBatch(graph, lambda batch: onnx.read(self.model, dims=self.dims, batch=batch))
+
+        def peak(device: Device | None, batch: int | None) -> Interval:
+            other = self if device is None else replace(self, device=device)
+            return other.peak(graph if batch is None else at(batch), batch)
+
+        return peak
 
     def least_peak(self) -> Interval | None:
         """The peak memory with every open dimension at 1, a lower bound. None where that cannot be had."""

@@ -9,12 +9,11 @@ from typing import Literal
 
 from ort_extension.forecast import Forecaster
 from ort_extension.placement import Placement
-from perfpass.decision import Decision
+from perfpass.decision import CONFIDENCE, Decision, keeps
+from perfpass.decision import fits as fits_in
 from perfpass.devices import Device, catalogue
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.prediction import Interval
-from perfpass.prediction import fits as answer_of
-from perfpass.predictors import remedies
 from perfpass.text import digits, size
 
 Answer = Literal["yes", "perhaps", "no", "unknown"]
@@ -56,11 +55,11 @@ class NotPredictedError(RefusedError):
 class Verdict:
     """The prediction of a session beside its budget and its target.
 
-    ``fits``: "no" where even the lower bound of the predicted peak is over ``budget_bytes``, "perhaps" where only the
-    upper one is. ``meets_target``: the same of the latency; "yes" without a target. Both are "unknown" where nothing
-    could be predicted: ``problem`` says why. ``lower_bound``: dimensions are open, and ``memory`` is that of the least
-    sizes. ``budget`` says what the budget is. ``decision``: the probabilities that budget and targets are kept (None
-    where nothing is predicted); ``by_confidence``: it is by these that the policy goes.
+    ``fits``: whether the predicted peak is within ``budget_bytes``, by the rule of every verdict on memory
+    (`perfpass.decision.fits`). ``meets_target``: the same of the latency; "yes" without a target. Both are "unknown"
+    where nothing could be predicted: ``problem`` says why. ``lower_bound``: dimensions are open, and ``memory`` is that
+    of the least sizes. ``budget`` says what the budget is. ``decision``: the probabilities that budget and targets are
+    kept (None where nothing is predicted); ``by_confidence``: it is by these that the policy goes.
     """
 
     device: Device | None
@@ -134,12 +133,12 @@ def judge(
         budget_bytes = placement.memory_bytes
     fits: Answer = "unknown"
     if memory is not None and budget_bytes is not None:
-        fits = answer_of(memory, budget_bytes)
+        fits = fits_in(memory, budget_bytes)
         if lower_bound and fits != "no":
             fits = "unknown"  # what the least sizes need says nothing of what fits
     meets: Answer = "yes" if latency_target_ms is None else "unknown"
     if latency is not None and latency_target_ms is not None:
-        meets = answer_of(latency, latency_target_ms)
+        meets = keeps(latency, latency_target_ms)
     return Verdict(
         device=placement.device if placement is not None else None,
         budget_bytes=budget_bytes,
@@ -224,26 +223,32 @@ def outside() -> int:
 
 def _memory_advice(verdict: Verdict, forecaster: Forecaster | None) -> list[str]:
     """A smaller batch, a larger slice, another device: each with the figure that says so."""
-    advice: list[str] = []
-    device, memory = verdict.device, verdict.memory
-    if device is None or memory is None or verdict.budget_bytes is None or memory.high <= verdict.budget_bytes:
-        return advice
-    if forecaster is not None and forecaster.batch is not None:
-        at = forecaster.peak_at_batch
-        batch = remedies.smaller_batch(lambda n: at(n).high, forecaster.batch, memory.high, verdict.budget_bytes)
-        if batch is not None:
-            advice.append(f"batch {batch[0]} ({size(batch[1])})")
+    device, memory, budget = verdict.device, verdict.memory, verdict.budget_bytes
+    if device is None or memory is None or budget is None:
+        return []
+    confidence = verdict.decision.limits.confidence if verdict.by_confidence and verdict.decision else CONFIDENCE
+    if fits_in(memory, budget, confidence) == "yes":
+        return []
+    from perfpass.predictors import remedies
+
+    peaks = None if forecaster is None or verdict.lower_bound else forecaster.peaks()
+
+    def peak(*, device: Device | None = None, batch: int | None = None, precision: str | None = None) -> Interval:
+        return memory if peaks is None else peaks(device, batch)
+
+    batch = forecaster.batch if forecaster is not None and peaks is not None else None
+    asked = remedies.Question(peak, device, batch, "", available_bytes=budget, confidence=confidence)
+    found = list(remedies.changes(asked))
+    smaller = [one for one in found if one.kind == "load"]
+    advice = list(remedies.in_words(smaller))
     if verdict.budget.startswith("stated"):
         advice.append(f"a budget of {size(memory.high)}")
-        if memory.high <= device.memory_bytes:
+        if fits_in(memory, device.memory_bytes, confidence) == "yes":
             return advice
-    if (profile := remedies.larger_profile(device, memory.high)) is not None:
-        advice.append(profile)
-    if (larger := remedies.larger_devices(device, lambda d: d.memory_bytes >= memory.high)) is not None:
-        advice.append(larger)
-    elif not advice:
-        advice.append("several devices; no single one of the catalogue holds it")
-    return advice
+    elsewhere = list(remedies.in_words(one for one in found if one.kind == "device"))
+    if not (advice or elsewhere):
+        return ["several devices; no single one of the catalogue holds it"]
+    return [*advice, *elsewhere]
 
 
 def _latency_advice(verdict: Verdict, forecaster: Forecaster | None) -> list[str]:
@@ -262,7 +267,7 @@ def _latency_advice(verdict: Verdict, forecaster: Forecaster | None) -> list[str
         graph = forecaster.graph()
         for other in sorted(quick, key=lambda d: (d.memory_bandwidth_bytes_s, d.id))[:_MOST_TRIES]:
             there = Forecaster(**{**vars(forecaster), "device": other}).predict(graph)
-            if there.latency_ms.median <= target and there.peak_memory_bytes.high <= other.memory_bytes:
+            if there.latency_ms.median <= target and fits_in(there.peak_memory_bytes, other.memory_bytes) == "yes":
                 found.append(f"{other.id} ({digits(there.latency_ms.median)} ms)")
     except PerfPassError:
         pass

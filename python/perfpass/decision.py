@@ -7,7 +7,7 @@ the metadata of an ONNX file, a session's verdict, and what `perfpass pack --fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from perfpass.declared import Anything, Items, Maybe, Number, Table, Text
@@ -16,6 +16,7 @@ from perfpass.interval import ABOVE_MEMORY, Interval
 from perfpass.text import digits, shown_value, size
 
 Answer = Literal["yes", "no", "cannot say"]
+FitAnswer = Literal["yes", "perhaps", "no"]
 CONFIDENCE = 0.9
 _MOST = 1e30
 _MOST_SLICES = 64
@@ -26,6 +27,34 @@ def answer_of(probability: float, confidence: float) -> Answer:
     if probability >= confidence:
         return "yes"
     return "no" if probability <= 1.0 - confidence else "cannot say"
+
+
+def answer_on_fit(probability: float, confidence: float, *, possible: bool) -> Answer:
+    """Whether memory is enough, by the one rule of every command, pass and session.
+
+    As `answer_of`, and no only where it is not ``possible`` either: where even the lower bound of what is needed is
+    over what can be had. Runs are known that ran although they were unlikely to, and what ran must fit.
+    """
+    found = answer_of(probability, confidence)
+    return "cannot say" if found == "no" and possible else found
+
+
+def fits(memory: Interval, available_bytes: float, confidence: float = CONFIDENCE) -> FitAnswer:
+    """Whether a peak fits, by `answer_on_fit`; what cannot be said with that ``confidence`` is "perhaps"."""
+    return keeps(memory, available_bytes, confidence, share_above=ABOVE_MEMORY)
+
+
+def keeps(
+    figure: Interval, limit: float, confidence: float = CONFIDENCE, *, share_above: float | None = None
+) -> FitAnswer:
+    """The same of any figure and its limit; ``share_above`` as `Interval.probability_below` takes it."""
+    probability = figure.probability_below(limit, share_above=share_above)
+    return shown_fit(answer_on_fit(probability, confidence, possible=figure.low <= limit))
+
+
+def shown_fit(answer: Answer) -> FitAnswer:
+    """An answer in the words of a memory verdict."""
+    return "perhaps" if answer == "cannot say" else answer
 
 
 def together(each: Iterable[float]) -> float:
@@ -44,6 +73,23 @@ def percent(probability: float | None) -> str:
     if probability >= 0.999:
         return "over 99.9 %"
     return "under 0.1 %" if probability <= 0.001 else f"{100 * probability:.3g} %"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change after which it fits. ``kind``: load, setting, cache, quantization, split, offload or device;
+    ``options``: what `perfpass.fit` takes for it; ``probability`` and ``needed_bytes`` are those with the change.
+    """
+
+    kind: str
+    text: str
+    options: Mapping[str, Any] = field(hash=False)
+    probability: float
+    needed_bytes: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {**vars(self), "options": dict(self.options)}
 
 
 @dataclass(frozen=True)
@@ -150,9 +196,21 @@ class Decision:
 
     @property
     def answer(self) -> Answer:
-        """Yes where all limits are kept with the confidence asked for, no where not all are with that much."""
-        found = self.probability
-        return "cannot say" if found is None else answer_of(found, self.limits.confidence)
+        """Yes where all limits are kept with the confidence asked for, no where not all are with that much.
+
+        Memory alone is no reason for a no but by the rule on memory (`fits`).
+        """
+        found, confidence = self.probability, self.limits.confidence
+        if found is None:
+            return "cannot say"
+        each = self.probabilities
+        most = min(each.pop("fits"), each.pop("memory_bytes", 1.0))
+        limit = self.limits.memory_bytes
+        available = self.place.available_bytes if limit is None else min(limit, self.place.available_bytes)
+        possible = self.place.memory_bytes.low <= available
+        memory = answer_on_fit(most, confidence, possible=possible)
+        missed = answer_of(together(each.values()), confidence) == "no"
+        return answer_on_fit(found, confidence, possible=not missed and memory != "no")
 
     @property
     def kept_in(self) -> tuple[Place, ...]:

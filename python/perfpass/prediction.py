@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Literal
 
-from perfpass.decision import Decision
+from perfpass.decision import Decision, FitAnswer
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.interval import ABOVE_MEMORY as ABOVE_MEMORY
 from perfpass.interval import COVERAGE as COVERAGE
@@ -88,17 +88,6 @@ class MemoryFigures:
 
 # Inputs that a table names: a decoder that reads a cache has two a layer.
 _FEW = 4
-FitAnswer = Literal["yes", "perhaps", "no"]
-
-
-def fits(memory: Interval, available_bytes: float) -> FitAnswer:
-    """Whether a peak fits: "no" where even the lower bound is over what there is, "perhaps" where the upper one is.
-
-    Not by the median: runs are known that ran although it was over the memory of their board.
-    """
-    if memory.low > available_bytes:
-        return "no"
-    return "perhaps" if memory.high > available_bytes else "yes"
 
 
 @dataclass(frozen=True)

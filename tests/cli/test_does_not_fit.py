@@ -54,7 +54,7 @@ def test_every_remedy_makes_it_fit(case, capsys):
     said = remedies(case, capsys)
     tried = []
     for pattern, change in (
-        (r"batch (\d+)", ["--batch", "{}"]),
+        (r"batch ([\d,]+)", ["--batch", "{}"]),
         (r"precision (\S+)", ["--precision", "{}"]),
         (r"device (\S+)", ["--device", "{}"]),
         (r"the MIG profile (\S+)", ["--device", "{}"]),
@@ -62,7 +62,7 @@ def test_every_remedy_makes_it_fit(case, capsys):
         (r"(\d+) process", ["--processes", "{}"]),
     ):
         if found := re.search(pattern, said):
-            value = found[1]
+            value = found[1].replace(",", "")
             if "MIG" in pattern:
                 value = CASES[case][3].split(":")[0] + ":" + value
             main([*CASES[case], *(part.format(value) for part in change), "--json"])

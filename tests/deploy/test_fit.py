@@ -336,6 +336,42 @@ def test_a_network_that_does_not_fit_is_told_a_batch_a_precision_and_a_slice():
         assert perfpass.fit(str(ROOT / "examples" / "resnet50.onnx"), **asked).answer == "yes", change
 
 
+@pytest.mark.parametrize(
+    ("model", "how"),
+    [
+        ("llama-3.1-70b", {}),
+        ("llama-3.1-8b", {"runtime": "trtllm", "context": 32768}),
+        (str(ROOT / "examples" / "resnet50.onnx"), {"batch": 2048}),
+    ],
+)
+def test_without_a_device_boards_that_hold_it_are_named_the_cheapest_and_what_would_do_below(model, how):
+    found = perfpass.fit(model, **how)
+    assert found.answer == "yes" and found.exit_status == 0 and found.boards and found.below is not None
+    held = {one.device: one for one in found.boards}
+    assert {one.device for one in found.answers} <= set(held)
+    asked = perfpass.fit(model, list(held), **how)
+    assert asked.answer == "yes"
+    assert [one.probability for one in asked.answers] == pytest.approx([one.probability for one in held.values()])
+    if how.get("runtime") == "trtllm":
+        assert {device(name).vendor for name in held} == {"NVIDIA"}
+    priced = {name: one.usd_per_hour for name, one in held.items() if one.usd_per_hour is not None}
+    assert found.cheapest.usd_per_hour == min(priced.values()) and f"the cheapest is {found.cheapest.device}" in str(
+        found
+    )
+    # What is below does not hold it, and each change told there does.
+    assert found.below.answer != "yes" and found.below.memory_bytes < min(one.memory_bytes for one in found.answers)
+    assert perfpass.fit(model, found.below.device, **how).answers[0] == found.below
+    for change in found.below.changes:
+        assert perfpass.fit(model, **{"device": found.below.device, **how, **change.options}).answer == "yes", change
+    assert found.to_dict()["cheapest"]["device"] == found.cheapest.device
+
+
+def test_what_no_board_holds_is_told_what_the_largest_would_take():
+    found = perfpass.fit("deepseek-v3")
+    assert found.exit_status == 1 and not found.boards and not found.answers
+    assert found.below.memory_bytes >= 250e9 and found.below.changes and "would fit" in str(found)
+
+
 def test_a_batch_that_is_not_free_is_not_invented():
     graph = perfpass.load(str(ROOT / "examples" / "resnet50.onnx"), batch=8)
     assert perfpass.fit(graph, "l4").answers[0].largest.batch == 8

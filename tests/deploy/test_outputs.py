@@ -21,6 +21,8 @@ from perfpass.devices import device
 from perfpass.errors import ArgumentError
 from perfpass.prediction import Interval
 
+ROOT = Path(__file__).resolve().parents[2]
+
 GIB = 2**30
 CHAT = {"input_length": 512, "output_length": 128, "precision": "bf16"}
 
@@ -139,15 +141,82 @@ def test_claims_are_those_of_the_dra_driver(layout):
     assert pod["resourceClaims"][0]["name"] == "gpu"
 
 
-def test_triton_reads_its_configuration():
-    from google.protobuf import text_format
-
+def triton_messages():
     place = importlib.util.find_spec("tritonclient")
     # Its package asks for gRPC when imported; the messages alone do not.
     path = Path(place.submodule_search_locations[0]) / "grpc" / "model_config_pb2.py"
     spec = importlib.util.spec_from_file_location("model_config_pb2", path)
     messages = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(messages)
+    return messages
+
+
+def triton_config(model: str, content: bytes | None = None, **options):
+    """What Triton's own protobuf reads of the configuration that is written for a model."""
+    from google.protobuf import text_format
+
+    fleet = Fleet((Pool(device("a100-sxm4-80gb"), 1),), (Model("net", model, options=options, content=content),))
+    text = files(pack_options(fleet, [[option("1g.10gb")]]), ["triton"])["triton/net/config.pbtxt"]
+    return text_format.Parse(text, triton_messages().ModelConfig())
+
+
+def test_triton_is_told_inputs_and_outputs_of_pytorch_models_whose_files_do_not_say_them():
+    types = triton_messages()
+    for precision, kept in (("fp32", types.TYPE_FP32), ("amp", types.TYPE_FP32), ("bf16", types.TYPE_BF16)):
+        config = triton_config(str(ROOT / "examples" / "resnet50.onnx"), batch=8, precision=precision, runtime="torch")
+        assert (config.platform, config.max_batch_size) == ("pytorch_libtorch", 8)
+        assert [(t.name, t.data_type, list(t.dims)) for t in config.input] == [("INPUT__0", kept, [3, 224, 224])]
+        assert [(t.name, t.data_type, list(t.dims)) for t in config.output] == [("OUTPUT__0", kept, [1000])]
+    text = str(ROOT / "examples" / "deberta_v3_large_dynamic.onnx")
+    config = triton_config(text, batch=2, dims={"sequence": 64})
+    assert [(t.name, t.data_type, list(t.dims)) for t in config.input] == [
+        (f"INPUT__{i}", types.TYPE_INT64, [64]) for i in range(2)
+    ]
+    own = triton_config(str(ROOT / "examples" / "resnet50.onnx"), batch=8, runtime="onnxruntime")
+    assert not own.input and not own.output  # an ONNX file says them
+
+
+def test_triton_batches_nothing_that_has_no_batch_and_gets_no_empty_dimensions():
+    import onnx
+    from onnx import TensorProto, helper
+
+    def network(made: str, shape: list[int], **attributes) -> bytes:
+        node = helper.make_node("ReduceMax", ["x"], ["y"], **attributes)
+        ends = [
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 6])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, shape)],
+        ]
+        graph = helper.make_graph([node], made, *ends)
+        return onnx.helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)]).SerializeToString()
+
+    config = triton_config("each", network("each", [4], axes=[1], keepdims=0))
+    assert (config.max_batch_size, list(config.input[0].dims)) == (4, [6])
+    assert list(config.output[0].dims) == [1] and config.output[0].HasField("reshape")
+    assert list(config.output[0].reshape.shape) == []
+    config = triton_config("all", network("all", [1, 6], axes=[0], keepdims=1))
+    assert (config.max_batch_size, list(config.input[0].dims), list(config.output[0].dims)) == (0, [4, 6], [1, 6])
+    assert not config.HasField("dynamic_batching")
+
+
+def test_what_a_build_left_behind_is_deployed_as_it_was_predicted():
+    import perfpass
+    from perfpass.deploy.pack import hinted
+
+    path = str(ROOT / "examples" / "resnet50.onnx")
+    how = {"batch": 4, "precision": "fp16", "runtime": "onnxruntime"}
+    limits = perfpass.Limits(latency_ms=1000.0)
+    for limited in (None, limits):  # with a decision in it, and without one
+        said = perfpass.predict(path, "a100-80gb", limits=limited, **how).to_dict()
+        layout = hinted([(path, said)])
+        assert layout.fleet.models[0].options == how
+        text = files(layout, ["triton"])["triton/resnet50/config.pbtxt"]
+        assert 'backend: "onnxruntime"' in text and "max_batch_size: 4" in text
+
+
+def test_triton_reads_its_configuration():
+    from google.protobuf import text_format
+
+    messages = triton_messages()
     fleet = Fleet(
         (Pool(device("a100-sxm4-80gb"), 1),),
         (Model("net", "resnet50", options={"batch": 8, "runtime": "onnxruntime"}, latency_ms=60.0),),
@@ -230,3 +299,11 @@ def test_what_a_format_cannot_say_is_an_argument_error(layout):
         files(only_graphs, ["triton"])
     with pytest.raises(ArgumentError, match="unknown format 'k9s'; did you mean k8s"):
         files(layout, ["k9s"])
+
+
+def test_kserve_is_given_no_format_that_it_does_not_have():
+    fleet = Fleet((Pool(device("a100-sxm4-80gb"), 1),), (Model("net", "lib.so", options={"runtime": "tvm"}),))
+    layout = pack_options(fleet, [[option("1g.10gb")]])
+    for name in ("kserve", "triton"):
+        with pytest.raises(ArgumentError, match=r"tvm; it has .*onnx"):
+            files(layout, [name])

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing_cases import least_by_trying, problem, reduced
 
-from perfpass.deploy.pack import Fleet, Model, Option, Pool, Standing, fleet_of, pack, pack_options
+from perfpass.deploy.pack import Fleet, Model, Option, Pool, Standing, exact, fleet_of, pack, pack_options, solving
 from perfpass.deploy.pack.bound import bound
 from perfpass.deploy.pack.bundles import start_prices
 from perfpass.deploy.pack.fleet import WHOLE
@@ -49,6 +50,31 @@ def test_what_others_stand_in_for_is_left_out_at_no_cost():
     one = problem(3, (1, 0, 1), 7, load=(-2.0, 1.0))
     assert sum(len(d.choices) for d in reduced(one).demands) < sum(len(d.choices) for d in one.demands)
     assert solve(one, 20.0).cost == solve(reduced(one), 20.0).cost
+
+
+def test_the_time_limit_is_for_the_whole_command_and_no_solver_may_pass_it(monkeypatch):
+    ends: list[float] = []
+    own = exact.solver
+
+    def noted(limit_s: float):
+        ends.append(time.monotonic() + limit_s)
+        return own(limit_s)
+
+    monkeypatch.setattr(exact, "solver", noted)
+    one = reduced(problem(40, (20, 12, 12), 1, load=(-2.0, 0.5)))
+    start = time.monotonic()
+    assert solve(one, 8.0).status in ("optimal", "feasible")
+    assert len(ends) >= 2 and max(ends) < start + 8.0
+    # What reading and predicting took is gone from it.
+    ends.clear()
+    limits: list[float] = []
+    monkeypatch.setattr(solving, "solve", lambda one, limit_s, today: limits.append(limit_s) or solve(one, limit_s))
+    for gone_s in (50, 600):
+        found = pack_options(
+            fleet(Model("a", "m")), [[option("4g.40gb")]], time_limit_s=60, start=time.monotonic() - gone_s
+        )
+        assert found.status == "optimal" and found.seconds > gone_s
+    assert 8 < limits[0] < 9 and limits[1] == 6
 
 
 @pytest.mark.parametrize("name", sorted({d.mig_geometry: d.id for d in catalogue() if d.mig}.values()))

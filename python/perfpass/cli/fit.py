@@ -29,7 +29,7 @@ examples:
   perfpass fit Qwen/Qwen3-32B --device l40s --context 32768 --concurrency 16 --kv-cache fp8
   perfpass fit llama-3.1-70b.Q4_K_M.gguf --device rtx-4090 --gpu-layers 40
   perfpass fit deepseek-ai/DeepSeek-V3 --device h200 --tp 8 --json
-  perfpass fit llama-3.1-70b                                        the smallest devices that hold it
+  perfpass fit llama-3.1-70b                                        what holds it, the cheapest, and what would below
   perfpass fit timm:convnext_large --device l4 --batch 64 --precision amp"""
 _RUNTIMES = ("vllm", "sglang", "trtllm", "llama.cpp", "transformers")
 
@@ -44,8 +44,8 @@ def add(commands: Any) -> None:
         "--device",
         action="append",
         metavar="NAME",
-        help="a device, or device:profile for a MIG slice; may be given more than once (default: the smallest that "
-        "hold a language model)",
+        help="a device, or device:profile for a MIG slice; may be given more than once (default: every board of "
+        "the catalogue is asked)",
     )
     command.add_argument(
         "--confidence", type=float, default=0.9, metavar="P", help="how sure yes and no are (default: 0.9)"

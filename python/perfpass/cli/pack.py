@@ -48,7 +48,9 @@ def add(commands: Any) -> None:
     command.add_argument("--copies", type=whole, default=1, metavar="N", help="of each model, with --from (default: 1)")
     command.add_argument("--objective", metavar="O", help="gpus: the fewest, or price: the cheapest (default: gpus)")
     add_limits(command.add_argument_group("what each model is to keep (--confidence also of a fleet)"))
-    command.add_argument("--time-limit", type=float, default=60.0, metavar="S", help="seconds to search (default: 60)")
+    command.add_argument(
+        "--time-limit", type=float, default=60.0, metavar="S", help="seconds for all of it (default: 60)"
+    )
     command.add_argument("--today", metavar="FILE", help="the layout of today, as --json printed it")
     command.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
     command.add_argument(

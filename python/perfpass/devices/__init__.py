@@ -15,6 +15,7 @@ __all__ = [
     "catalogue",
     "device",
     "host",
+    "larger",
     "lookup",
     "mig",
     "order",

@@ -8,8 +8,10 @@ multi-token prediction and vision or speech towers do not count.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -259,6 +261,8 @@ class LanguageModel:
 
     def cache_elements(self, context: float | np.ndarray, sequences: float | np.ndarray = 1.0) -> float | np.ndarray:
         """Elements of keys and values (or latents) cached for ``sequences`` of ``context`` tokens each, unsplit."""
+        import numpy as np
+
         total: float | np.ndarray = 0.0
         for count, layer in self.layers:
             if layer.keeps:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
-
-import numpy as np
+from typing import TYPE_CHECKING, Protocol
 
 from perfpass.errors import ArgumentError
 from perfpass.llm.costs import Number, Step
+
+if TYPE_CHECKING:
+    import numpy as np
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class EngineBatch:
     @classmethod
     def alone(cls, step: Step) -> EngineBatch:
         """A step of prompts alone or of decodes alone, its numbers as arrays [N] of one length."""
+        import numpy as np
+
         sizes = (step.tokens, step.requests, step.attended, step.cached)
         tokens, requests, attended, cached = np.broadcast_arrays(*(np.atleast_1d(v) for v in sizes))
         none = np.zeros(len(tokens))
@@ -86,6 +89,8 @@ class StepTime(Protocol):
         decode_context: float,
     ) -> float:
         """Seconds of one step, for loops: `seconds` of a number each."""
+        import numpy as np
+
         batch = EngineBatch(prompt_tokens, prompts, prompt_attended, prompt_cached, decodes, decode_context)
         return float(np.ravel(self.seconds(batch))[0])
 

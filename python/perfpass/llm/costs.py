@@ -12,14 +12,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-
-import numpy as np
+from typing import TYPE_CHECKING, TypeAlias
 
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import Attention, Experts, LanguageModel, Layer, Mlp, Recurrence
 from perfpass.text import unknown
 
-Number = float | np.ndarray
+# Imported where arrays are: whether a model fits is counted in numbers, and numpy is a quarter of the time it takes.
+if TYPE_CHECKING:
+    import numpy as np
+
+Number: TypeAlias = "float | np.ndarray"
 
 # Bits of a weight in files of llama.cpp, by file type: the file over the model's parameters, tables included, as
 # llama.cpp states them for Llama-3.1-8B (tools/quantize/README.md; q3_k_m, q4_0, q4_1, q5_0 and q5_1 from the sizes in
@@ -261,12 +264,16 @@ class Step:
     @classmethod
     def of_decode(cls, batch: Number, context: Number) -> Step:
         """``batch`` sequences take one token each, with ``context`` tokens in the cache on average."""
+        import numpy as np
+
         batch, context = np.asarray(batch, float), np.asarray(context, float)
         return cls(batch, batch, batch * context, batch * context, batch, True)
 
     @classmethod
     def of_prefill(cls, requests: Number, length: Number, past: Number = 0.0) -> Step:
         """``requests`` prompts of ``length`` tokens each, after ``past`` cached tokens, causally."""
+        import numpy as np
+
         requests, length, past = (np.asarray(v, float) for v in (requests, length, past))
         attended = requests * length * (past + (length + 1) / 2)
         return cls(requests * length, requests, attended, requests * past, requests, False)
@@ -304,6 +311,8 @@ class StepCosts:
 
     def total(self, amount: str) -> Number:
         """The sum over components of one amount of Work."""
+        import numpy as np
+
         return sum((getattr(work, amount) for work in self.parts.values()), np.float64(0.0))
 
 
@@ -385,6 +394,8 @@ def _across(
 def _attention(
     parts: dict[str, Work], hidden: int, count: int, a: Attention, tensor: int, quantization: Quantization, step: Step
 ) -> None:
+    import numpy as np
+
     projections, attention = parts["projections"], parts["attention"]
     elements = a.matrices(hidden) / tensor
     size = ELEMENT_BYTES[quantization.gemm]
@@ -474,6 +485,8 @@ def _experts(
 
 def expected_share(e: Experts, tokens: Number) -> Number:
     """Share of the experts that ``tokens`` tokens touch, routed evenly and independently."""
+    import numpy as np
+
     return 1 - (1 - e.active / e.count) ** np.asarray(tokens, float)
 
 
@@ -540,6 +553,8 @@ def cache_bytes(
     model: LanguageModel, parallelism: Parallelism, quantization: Quantization, context: Number, sequences: Number = 1.0
 ) -> Number:
     """Bytes of cache and states on one GPU for ``sequences`` of ``context`` tokens on one attention-data rank."""
+    import numpy as np
+
     size, total = ELEMENT_BYTES[quantization.kv_cache], np.float64(0.0)
     for count, layer in model.layers:
         if layer.keeps:

@@ -18,8 +18,8 @@ import numpy as np
 
 from perfpass.graph.allocators import FREE, USES, Events, caching
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, weight_bytes
-from perfpass.llm.in_use import CONTEXT_BYTES, CONTEXT_SHARES, MEASURED, MOST_ABOVE, interval
-from perfpass.llm.memory import sequence_bytes, whole_bytes
+from perfpass.llm.in_use import CONTEXT_BYTES, CONTEXT_SHARES, MEASURED, MOST_ABOVE, interval, whole_bytes
+from perfpass.llm.memory import sequence_bytes
 from perfpass.llm.serving import MemoryFit
 from perfpass.prediction import Interval
 from perfpass.text import size

@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfpass.prediction import Interval
+from perfpass.prediction import ABOVE_MEMORY, Interval
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -35,6 +35,12 @@ VLLM_SHARE, TRTLLM_FREE_SHARE = 0.9, 0.9
 SGLANG_SHARES = ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87), (1, 0.88))
 # CUDA graphs: usual, and the most of those logs.
 GRAPH_BYTES, GRAPH_HIGH_BYTES = 0.5e9, 3.0e9
+# The most that a deployment tuned by hand fills; of unified memory, what an operating system without a desktop holds.
+# By hand: no source states them.
+MOST_UTILIZATION = 0.97
+SYSTEM_LOW_BYTES = 1e9
+# Those with an accounting of their own.
+SERVERS = ("vllm", "sglang", "trtllm")
 # A bound further above the median than this tells nobody anything; more is left to settings by hand.
 MOST_ABOVE = 1.35
 
@@ -57,6 +63,23 @@ class InUse:
         """Strict JSON."""
         names = ("needed", "least", "alive", "reserved", "in_use")
         return {**{name: getattr(self, name).to_dict() for name in names}, "basis": self.basis}
+
+
+@dataclass(frozen=True)
+class Room:
+    """What a server needs against ``limit_bytes``, what it may fill by its own accounting; ``binding`` names the limit.
+
+    ``needed`` by its requests, ``least`` by one alone; ``probability`` that the former fit. ``possible``: whether their
+    lower bound is within what a share of the memory set by hand may fill (`MOST_UTILIZATION`), or within the limit
+    where a share was asked for.
+    """
+
+    needed: Interval
+    least: Interval
+    limit_bytes: float
+    binding: str
+    probability: float
+    possible: bool
 
 
 @dataclass(frozen=True)
@@ -91,6 +114,37 @@ def filled_share(runtime: str, gpus: int) -> float:
     if runtime == "sglang":
         return next(value for ranks, value in SGLANG_SHARES if gpus >= ranks)
     return TRTLLM_FREE_SHARE if runtime == "trtllm" else VLLM_SHARE
+
+
+def whole_bytes(device: Device, share: float = 1.0) -> float:
+    """The memory that a program can have of a device: a share, and of unified memory what the system leaves."""
+    return share * device.memory_bytes - (SYSTEM_LOW_BYTES if device.unified_memory else 0.0)
+
+
+def room(runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None) -> Room:
+    """The room of a server on each of ``gpus``; ``share``: of the memory, as its setting says, else by default."""
+    whole, most = whole_bytes(device), whole_bytes(device, MOST_UTILIZATION)
+    filled_to = filled_share(runtime, gpus) if share is None else share
+    asked, least = needed(parts, parts.cache), needed(parts, parts.each)
+    possible, limit, binding = asked.low <= most, filled_to * whole, f"gpu_memory_utilization {filled_to:g}"
+    if runtime == "trtllm":
+        # The cache may take a share of what is free: the engine and 1 / share of the cache have to be there.
+        asked, least = (needed(parts, size / filled_to) for size in (parts.cache, parts.each))
+        limit, binding = most, f"free_gpu_memory_fraction {filled_to:g}"
+    elif runtime == "sglang":
+        limit, binding = whole, ""
+    chance = asked.probability_below(limit, share_above=ABOVE_MEMORY)
+    if runtime == "sglang":
+        low, usual, high = parts.weights
+        static, alone = (
+            Interval(usual + cache, min(low, usual) + cache, high + cache, "byte", COVERAGE)
+            for cache in (parts.cache, parts.each)
+        )
+        inside = static.probability_below(filled_to * whole, share_above=ABOVE_MEMORY)
+        if inside < chance:
+            chance, limit, binding = inside, filled_to * whole, f"mem_fraction_static {filled_to:g}"
+            asked, least = static, alone
+    return Room(asked, least, limit, binding, chance, possible if share is None else asked.low <= limit)
 
 
 def filled(runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None) -> InUse:

@@ -13,8 +13,8 @@ import math
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, weight_bytes
-from perfpass.llm.in_use import Parts, held_whole
-from perfpass.llm.memory import sequence_bytes, whole_bytes, workspace_bytes
+from perfpass.llm.in_use import Parts, held_whole, whole_bytes
+from perfpass.llm.memory import sequence_bytes, workspace_bytes
 from perfpass.llm.serving import MemoryFit
 from perfpass.text import size
 

@@ -16,8 +16,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from perfpass.errors import ArgumentError
 from perfpass.llm.costs import (
     ELEMENT_BYTES,
@@ -28,11 +26,13 @@ from perfpass.llm.costs import (
     cache_bytes,
     weight_bytes,
 )
-from perfpass.llm.in_use import Parts, filled
+from perfpass.llm.in_use import MOST_UTILIZATION, SERVERS, Parts, filled, room, whole_bytes
 from perfpass.llm.serving import MemoryFit
 from perfpass.text import size
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from perfpass.devices import Device
     from perfpass.llm.architecture import LanguageModel
     from perfpass.llm.serving import Serving
@@ -45,13 +45,11 @@ CHUNK_TOKENS = 8192
 # torch alone), up to 4 GB with CUDA graphs and NCCL on many ranks. The second figure is what the safe count uses.
 RUNTIME_BYTES = 2.0e9
 RUNTIME_HIGH_BYTES = 4.0e9
-# What settings chosen by hand bring them down to: a context without CUDA graphs, short prefill steps; of unified
-# memory, what an operating system without a desktop holds. By hand: no source states them.
+# What settings chosen by hand bring them down to: a context without CUDA graphs, short prefill steps; no source states
+# them.
 RUNTIME_LOW_BYTES = 0.5e9
 CHUNK_LOW_TOKENS = 256
-SYSTEM_LOW_BYTES = 1e9
-# The most that a deployment tuned by hand fills, and the least that its context takes.
-_MOST_UTILIZATION = 0.97
+# The least that the context of a deployment tuned by hand takes.
 _LEAST_RUNTIME_BYTES = 1e9
 # Workspaces of fused kernels beside the tensors of a layer, as a share of these.
 _WORKSPACE_HIGH = 1.0
@@ -201,7 +199,7 @@ def plan(
     least_weights = weight_bytes(model, split, quantization, sizes=LEAST_BYTES) + beside.weights_bytes
     least = least_weights + RUNTIME_LOW_BYTES
     least += workspace_bytes(model, split, short, element_bytes=quantization.activation_bytes)
-    whole = whole_bytes(device, _MOST_UTILIZATION)
+    whole = whole_bytes(device, MOST_UTILIZATION)
     return ServingMemory(
         weights_bytes=weights,
         cache_per_sequence_bytes=each,
@@ -215,11 +213,6 @@ def plan(
         whole_bytes=whole,
         least_weights_bytes=least_weights,
     )
-
-
-def whole_bytes(device: Device, share: float = 1.0) -> float:
-    """The memory that a program can have of a device: a share, and of unified memory what the system leaves."""
-    return share * device.memory_bytes - (SYSTEM_LOW_BYTES if device.unified_memory else 0.0)
 
 
 def served(model: LanguageModel, device: Device, serving: Serving, beside: Beside = NOTHING) -> MemoryFit:
@@ -265,6 +258,8 @@ def _with_use(fit: MemoryFit, found: ServingMemory, device: Device, runtime: str
         runtime=(RUNTIME_LOW_BYTES, RUNTIME_BYTES, RUNTIME_HIGH_BYTES),
     )
     use = replace(fit, **vars(filled(runtime, device, gpus, parts)))
+    if runtime in SERVERS:
+        use = replace(use, room=room(runtime, device, gpus, replace(parts, cache=parts.each)))
     if use.answer != "perhaps" or not found.fits_by_default:
         return use
     return replace(use, reason="it fits only where runtime and workspaces take no more than usual")
@@ -309,6 +304,8 @@ def likely_sequences(model: LanguageModel, device: Device, serving: Serving, con
 
     Whether requests wait is a cliff: where `plan` alone says so, measured runs mostly did not.
     """
+    import numpy as np
+
     split, quantization = serving.parallelism, serving.quantization
-    free = _MOST_UTILIZATION * device.memory_bytes - weight_bytes(model, split, quantization) - _LEAST_RUNTIME_BYTES
+    free = MOST_UTILIZATION * device.memory_bytes - weight_bytes(model, split, quantization) - _LEAST_RUNTIME_BYTES
     return np.maximum(0.0, free / np.maximum(cache_bytes(model, split, quantization, context), 1.0))

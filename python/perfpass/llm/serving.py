@@ -6,14 +6,16 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from perfpass.decision import CONFIDENCE, FitAnswer, answer_on_fit, shown_fit
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking, listed
-from perfpass.prediction import FitAnswer, Interval
+from perfpass.prediction import ABOVE_MEMORY, Interval
 from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.llm.architecture import LanguageModel
+    from perfpass.llm.in_use import Room
 
 # tgis: the text generation inference server that IBM forked from Hugging Face's in 2023.
 RUNTIMES = ("vllm", "trtllm", "sglang", "tgis")
@@ -179,6 +181,7 @@ class MemoryFit:
     ``reserved`` by the runtime, ``in_use`` on the device (what nvidia-smi shows: of a server that fills the device
     beforehand a share of it, whatever the load); ``needed`` by the load (the parts above together), ``least`` by one
     request. ``basis``: what stands behind ``reserved`` and ``in_use``: "measured", "documented settings", "not known".
+    ``room``: of a server, one request against what it may fill (`perfpass.llm.in_use.Room`).
     """
 
     weights_bytes: int
@@ -197,13 +200,26 @@ class MemoryFit:
     needed: Interval | None = None
     least: Interval | None = None
     basis: str = ""
+    room: Room | None = None
+
+    @property
+    def limit_bytes(self) -> int:
+        """What the runtime may fill by itself, by its own accounting."""
+        return self.usable_bytes if self.room is None else int(self.room.limit_bytes)
+
+    @property
+    def probability(self) -> float:
+        """That one request fits with the settings that the runtime has by itself, 0 to 1."""
+        if self.room is not None:
+            return self.room.probability
+        if self.least is None:
+            return float(self.fits_by_default)
+        return self.least.probability_below(self.usable_bytes, share_above=ABOVE_MEMORY)
 
     @property
     def answer(self) -> FitAnswer:
-        """Whether one request fits: "no" not even by hand, "perhaps" where ``least`` may be over what is usable."""
-        if not self.fits:
-            return "no"
-        return "perhaps" if self.least is not None and self.least.high > self.usable_bytes else "yes"
+        """Whether one request fits (`perfpass.decision.answer_on_fit`): no where it does not even by hand."""
+        return shown_fit(answer_on_fit(self.probability, CONFIDENCE, possible=self.fits))
 
     @property
     def total_bytes(self) -> int:
@@ -216,6 +232,8 @@ class MemoryFit:
         return self.fits and self.total_bytes <= self.usable_bytes
 
     def to_dict(self) -> dict[str, Any]:
-        """Strict JSON, with the total."""
-        found = {name: v.to_dict() if isinstance(v, Interval) else v for name, v in vars(self).items()}
-        return {**found, "total_bytes": self.total_bytes}
+        """Strict JSON, with the total, and the limit and the probability of one request."""
+        kept = {name: value for name, value in vars(self).items() if name != "room"}
+        found = {name: v.to_dict() if isinstance(v, Interval) else v for name, v in kept.items()}
+        of_one = {"limit_bytes": self.limit_bytes, "probability": self.probability}
+        return {**found, "total_bytes": self.total_bytes, **of_one}

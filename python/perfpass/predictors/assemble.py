@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError, ShapeError
+from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OpGraph
 from perfpass.graph.step import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from perfpass.graph.costs import Costs
     from perfpass.predictors.calibration.posterior import Calibration
     from perfpass.predictors.calibration.schedules import Schedules
+    from perfpass.predictors.remedies import AtBatch
+
+_PLANNED = ("precision", "runtime", "layout")  # what a plan of memory asks of inference
 
 
 def predict(
@@ -124,18 +127,26 @@ def predict(
 
         return loads.held(answer(graph, batch, device, **how), graph.assumed, loaded)
 
-    def at(size: int) -> float:
-        smaller = load(model, batch=size, assume=assume, **source)
-        if leading_dim(smaller) != size:
-            raise ShapeError(f"the model's batch is not set by batch={size}")
-        return answer(smaller, size, **how).peak_memory_bytes.high
+    @cache
+    def at() -> AtBatch:
+        from perfpass.predictors.remedies import AtBatch
 
-    def within(narrower: str) -> float:
-        return answer(graph, batch, **{**how, "precision": narrower}).peak_memory_bytes.high
+        return AtBatch(graph, lambda size: load(model, batch=size, assume=assume, **source))
+
+    own = batch
+
+    def memory(*, device: Device | None = None, batch: int | None = None, precision: str | None = None) -> Interval:
+        if recorded and device is not None:  # takes seconds, and hardly differs between boards
+            return found.memory.in_use
+        on, changed = device or target, how if precision is None else {**how, "precision": precision}
+        size, other = (own, graph) if batch is None else (batch, at()(batch))
+        planned = _in_use(other, on, size, changed)
+        return answer(other, size, on, **changed).memory.in_use if planned is None else planned
 
     asked = _asked(graph, target, batch, how, name)
     with kept(asked):
-        found = replace(judged(usual(target), target, at, within), asked=asked)
+        found = usual(target)
+        found = replace(judged(found, target, memory, batch_is_free=True), asked=asked)
         # A step's memory is recorded anew on each device, which takes seconds.
         found = decided(found, target, limits, None if recorded else usual)
     return replace(found, support=_with(found.support, stored)) if stored else found
@@ -220,17 +231,19 @@ def predict_graph(
     """
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     how |= {"optimizer": optimizer, "sparsity": sparsity, "calibration": calibration, "processes": processes}
-    target = find_device(device)
+    target, own = find_device(device), batch
 
-    def within(narrower: str) -> float:
-        return _predicted(graph, target, batch=batch, **{**how, "precision": narrower}).peak_memory_bytes.high
+    def memory(*, device: Device | None = None, batch: int | None = None, precision: str | None = None) -> Interval:
+        on, changed = device or target, how if precision is None else {**how, "precision": precision}
+        planned = _in_use(graph, on, own, changed)
+        return _predicted(graph, on, batch=own, **changed).memory.in_use if planned is None else planned
 
     asked = _asked(graph, target, batch, how, "")
     with kept(asked):
         found = _predicted(graph, target, batch=batch, **how)
         if mode == "training":
             found = _corrected_step(found, target, "", calibration)
-        found = replace(judged(found, target, None, within), asked=asked)
+        found = replace(judged(found, target, memory, batch_is_free=False), asked=asked)
         return decided(found, target, limits, lambda instance: _predicted(graph, instance, batch=batch, **how))
 
 
@@ -341,6 +354,13 @@ def peak_memory(
     )
     _, memory = process.inference(allocation.columns_of(planned), planned.way)
     return memory.in_use.interval(0, "byte")
+
+
+def _in_use(graph: OpGraph, device: Device, batch: int | None, how: Mapping[str, Any]) -> Interval | None:
+    """`peak_memory` of a run, where that is all there is to its memory; None where the whole run has to be asked."""
+    if how["mode"] != "inference" or how["sparsity"] is not None or not all(one.stated for one in graph.assumed):
+        return None
+    return peak_memory(graph, device, batch=batch, **{name: how[name] for name in _PLANNED})
 
 
 def run_of(

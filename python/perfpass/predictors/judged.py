@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
+from perfpass.decision import FitAnswer, fits
 from perfpass.devices import Device
-from perfpass.prediction import ABOVE_MEMORY, Interval, MemoryVerdict, Prediction, Support, fits
+from perfpass.prediction import ABOVE_MEMORY, Interval, MemoryVerdict, Prediction, Support
 from perfpass.predictors.memory.allowance import driver_bytes
-from perfpass.predictors.memory.process import beside_high_bytes
-from perfpass.predictors.workload import PRECISIONS
-from perfpass.text import size
 
-# What takes less memory, by the precision asked for, in the order tried; training keeps fp32 weights (autocast).
-_NARROWER = {
-    "fp64": ("fp32", "bf16", "fp16"),
-    "fp32": ("bf16", "fp16", "fp8", "int8"),
-    "tf32": ("bf16", "fp16", "fp8", "int8"),
-    "amp": ("bf16", "fp16", "fp8", "int8"),
-    "amp_bf16": ("bf16", "fp16", "fp8", "int8"),
-    "fp16": ("fp8", "int8"),
-    "bf16": ("fp8", "int8"),
-}
-# The upper bound on boards of another vendor, whose libraries take other workspaces, over that of one's own. By hand.
-_OTHER_VENDOR = 1.3
-_NARROWER_TRAINING = {"fp64": ("fp32", "amp"), "fp32": ("amp_bf16", "amp"), "tf32": ("amp_bf16", "amp")}
+if TYPE_CHECKING:
+    from perfpass.predictors.remedies import MemoryOf
 
 
-def judged(
-    found: Prediction,
-    device: Device,
-    peak_at: Callable[[int], float] | None,
-    peak_in: Callable[[str], float],
-) -> Prediction:
+def judged(found: Prediction, device: Device, memory: MemoryOf, *, batch_is_free: bool) -> Prediction:
     """``found`` with its verdict on the memory of the device.
 
-    ``peak_at`` and ``peak_in`` give the upper bound of the peak in bytes, of one process, at another batch (None where
-    the model cannot be read again) and in another precision; they are asked only where it may not fit.
+    ``memory`` gives what one process has in use with one thing changed; it is asked only where the run may not fit,
+    and of another batch only where ``batch_is_free`` to set.
     """
     processes = found.workload.get("processes") or 1
     peak = together(found.peak_memory_bytes, processes, driver_bytes(device))
@@ -46,7 +28,7 @@ def judged(
         needed_bytes=int(peak.median),
         needed_high_bytes=int(peak.high),
         available_bytes=device.memory_bytes,
-        remedies=() if answer == "yes" else _remedies(found, peak, processes, device, peak_at, peak_in),
+        remedies=() if answer == "yes" else _remedies(found, processes, device, memory, batch_is_free),
         probability=peak.probability_below(device.memory_bytes, share_above=ABOVE_MEMORY),
     )
     support = found.support
@@ -64,52 +46,36 @@ def together(one: Interval, processes: int, driver: float) -> Interval:
     return Interval(median, min(max(low, 0.0), median), high, one.unit, one.coverage)
 
 
-def _holds(found: Prediction, peak: Interval, processes: int, device: Device) -> Callable[[Device], bool]:
-    """Whether another device holds the same run: what lies beside its tensors may be more there."""
-    runtime = found.workload["runtime"]
-    here = beside_high_bytes(device, runtime)
-
-    def holds(other: Device) -> bool:
-        more = max(0.0, beside_high_bytes(other, runtime) - here)
-        tensors = 1.0 if other.vendor == device.vendor else _OTHER_VENDOR
-        return other.memory_bytes >= tensors * peak.high + processes * more
-
-    return holds
-
-
-def _reason(answer: str) -> str:
+def _reason(answer: FitAnswer) -> str:
     if answer == "no":
         return "it does not fit: the figures are those of the device with enough memory"
     return "it may not fit into the memory of the device"
 
 
 def _remedies(
-    found: Prediction,
-    peak: Interval,
-    processes: int,
-    device: Device,
-    peak_at: Callable[[int], float] | None,
-    peak_in: Callable[[str], float],
+    found: Prediction, processes: int, device: Device, memory: MemoryOf, batch_is_free: bool
 ) -> tuple[str, ...]:
     # Imported here: most questions fit.
     from perfpass.predictors import remedies
 
-    workload, available = found.workload, device.memory_bytes / processes
-    out = []
-    if processes > 1 and found.peak_memory_bytes.high <= device.memory_bytes:
-        driver = driver_bytes(device)
-        fewer = int((device.memory_bytes - driver) / (found.peak_memory_bytes.high - driver))
-        out.append(f"{fewer} process{'es' * (fewer > 1)}")
-    if peak_at is not None:
-        one = found.peak_memory_bytes.high
-        if (batch := remedies.smaller_batch(peak_at, int(workload["batch"]), one, available)) is not None:
-            out.append(f"batch {batch[0]} (up to {size(batch[1] * processes)})")
-    table = _NARROWER_TRAINING if workload["mode"] == "training" else _NARROWER
-    able = [p for p in table.get(workload["precision"], ()) if PRECISIONS[p][1] in device.peak_flops]
-    if (precision := remedies.narrower(able, peak_in, available)) is not None:
-        out.append(f"precision {precision[0]} (up to {size(precision[1] * processes)})")
-    if (profile := remedies.larger_profile(device, peak.high)) is not None:
-        out.append(profile)
-    if (larger := remedies.larger_devices(device, _holds(found, peak, processes, device))) is not None:
-        out.append(larger)
-    return tuple(out)
+    def of_all(*, device: Device | None = None, batch: int | None = None, precision: str | None = None) -> Interval:
+        one = memory(device=device, batch=batch, precision=precision)
+        return together(one, processes, driver_bytes(device or on))
+
+    on, workload = device, found.workload
+    trains = workload["mode"] == "training"
+    asked = remedies.Question(
+        of_all,
+        device,
+        int(workload["batch"]) if batch_is_free else None,
+        workload["precision"],
+        training=trains,
+        slow=trains,
+    )
+    fewer = next((n for n in range(processes - 1, 0, -1) if _fit_together(found, n, device)), None)
+    said = (f"{fewer} process{'es' * (fewer > 1)}",) if fewer is not None else ()
+    return (*said, *remedies.in_words(remedies.changes(asked)))
+
+
+def _fit_together(found: Prediction, processes: int, device: Device) -> bool:
+    return fits(together(found.peak_memory_bytes, processes, driver_bytes(device)), device.memory_bytes) == "yes"

@@ -1,82 +1,179 @@
-"""What would help a workload that does not fit into the memory of its device, each with the figure that says so."""
+"""What would make a network fit that does not, each tried by the figures that say so: batch, precision, devices.
+
+One search for all who offer it: the verdict of a prediction, `perfpass fit`, and a session of ONNX Runtime.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Protocol
 
-from perfpass.devices import Device, catalogue
+from perfpass.decision import CONFIDENCE, Change, percent
+from perfpass.devices import Device
 from perfpass.devices import device as find_device
-from perfpass.errors import PerfPassError
+from perfpass.devices.larger import nearest
+from perfpass.errors import PerfPassError, ShapeError
+from perfpass.graph import OpGraph, at_batch
+from perfpass.interval import ABOVE_MEMORY, Interval
+from perfpass.predictors.workload import MAX_BATCH, PRECISIONS, leading_dim
 from perfpass.text import size
 
-_MOST_DEVICES = 3  # named
-_MOST_BATCHES = 4  # tried: an answer is to take milliseconds
+# What takes less memory, by the precision asked for, the widest first; training keeps fp32 weights (autocast).
+_NARROWER = {
+    "fp64": ("fp32", "bf16", "fp16", "fp8", "int8"),
+    **dict.fromkeys(("fp32", "tf32"), ("bf16", "fp16", "fp8", "int8")),
+    **dict.fromkeys(("amp", "amp_bf16"), ("bf16", "fp16", "fp8", "int8")),
+    **dict.fromkeys(("fp16", "bf16"), ("fp8", "int8")),
+}
+_NARROWER_TRAINING = {"fp64": ("fp32", "amp_bf16", "amp"), **dict.fromkeys(("fp32", "tf32"), ("amp_bf16", "amp"))}
+_MOST_TRIES = 4  # of a batch whose memory is slow to ask
+_FINE = 100  # the largest batch is found to this share of it
 
 
-def larger_profile(device: Device, needed_bytes: float) -> str | None:
-    """The smallest MIG profile of a slice's GPU that holds ``needed_bytes``; None for a whole GPU, or without one."""
-    if device.parent is None:
-        return None
-    whole = find_device(device.parent)
-    profiles = sorted(whole.mig.profiles if whole.mig else (), key=lambda p: (p.memory_bytes, p.compute_slices))
-    larger = next((p for p in profiles if "+" not in p.name and p.memory_bytes >= needed_bytes), None)
-    return f"the MIG profile {larger.name} ({size(larger.memory_bytes)})" if larger is not None else None
+class MemoryOf(Protocol):
+    """The memory in use of a run with one thing changed, bytes. Raises PerfPassError where it cannot be asked."""
+
+    def __call__(
+        self, *, device: Device | None = None, batch: int | None = None, precision: str | None = None
+    ) -> Interval: ...
 
 
-def larger_devices(device: Device, holds: Callable[[Device], bool]) -> str | None:
-    """GPUs of the catalogue that hold the workload, those of the device's vendor first, the least memory first."""
-    gpus = [
-        d
-        for d in catalogue()
-        if d.is_gpu
-        and d.memory_bytes > device.memory_bytes
-        and (device.unified_memory or not d.unified_memory)  # the GPU of a processor is no larger board
-        and (d.compute_capability or (9, 0)) >= (6, 0)  # frameworks of today do not run on older ones
-    ]
-    nearest: list[Device] = []
-    for same in (True, False):
-        for other in sorted(gpus, key=lambda d: (d.memory_bytes, d.id)):
-            if len(nearest) < _MOST_DEVICES and (other.vendor == device.vendor) is same and holds(other):
-                nearest.append(other)
-        if nearest:
-            return "device " + " or ".join(f"{d.id} ({size(d.memory_bytes)})" for d in nearest)
-    return None
-
-
-def narrower(
-    precisions: Sequence[str], peak_in: Callable[[str], float], available_bytes: float
-) -> tuple[str, float] | None:
-    """The first of ``precisions`` whose peak is within the memory, with that peak; None without one."""
-    for precision in precisions:
-        try:
-            peak = peak_in(precision)
-        except PerfPassError:
-            continue
-        if peak <= available_bytes:
-            return precision, peak
-    return None
-
-
-def smaller_batch(
-    peak_at: Callable[[int], float], asked: int, asked_bytes: float, available_bytes: float
-) -> tuple[int, float] | None:
-    """A batch below ``asked`` whose peak fits, with that peak; None where that of batch 1 does not.
-
-    The line through two batches gives the first; arenas grow in steps, so where it is over a quarter less is tried.
+@dataclass(frozen=True)
+class Question:
+    """A run, and the memory that it has on its ``device``. ``batch``: None where it is not free to set; ``slow``:
+    whether its memory at another batch takes more than milliseconds to ask.
     """
-    if asked < 2:
-        return None
-    try:
-        one = peak_at(1)
-        if one > available_bytes:
+
+    memory: MemoryOf
+    device: Device
+    batch: int | None
+    precision: str
+    training: bool = False
+    slow: bool = False
+    available_bytes: float = 0.0
+    confidence: float = CONFIDENCE
+
+    def holds(
+        self, *, device: Device | None = None, batch: int | None = None, precision: str | None = None
+    ) -> tuple[float, float] | None:
+        """Probability and bytes where it fits; None where it does not or cannot be so."""
+        try:
+            found = self.memory(device=device, batch=batch, precision=precision)
+        except PerfPassError:
             return None
-        slope = (asked_bytes - one) / (asked - 1)
-        batch = min(asked - 1, 1 + int((available_bytes - one) / slope)) if slope > 0 else 1
-        for _ in range(_MOST_BATCHES):
-            found = peak_at(batch)
-            if found <= available_bytes:
-                return batch, found
-            batch = max(1, batch * 3 // 4)
-    except PerfPassError:
-        return None
-    return 1, one
+        chance = found.probability_below(self._available(device), share_above=ABOVE_MEMORY)
+        return (chance, found.median) if chance >= self.confidence else None
+
+    def _available(self, device: Device | None) -> float:
+        return device.memory_bytes if device is not None else self.available_bytes or self.device.memory_bytes
+
+    def largest_batch(self) -> int | None:
+        """The largest batch that fits; None where 1 does not, or the batch is not free."""
+        if self.batch is None:
+            return None
+        return self._on_a_line(self.batch) if self.slow else self._by_halves(self.batch)
+
+    def _by_halves(self, batch: int) -> int | None:
+        def fits(n: int) -> bool:
+            return self.holds(batch=n) is not None
+
+        low = next((n for n in (batch, 1) if fits(n)), None)
+        if low is None or not (fits(low + 1) or fits(2 * low) or low < batch):
+            return low
+        high = 2 * low
+        while high < MAX_BATCH and fits(high):
+            low, high = high, 2 * high
+        while high - low > max(1, low // _FINE):
+            middle = (low + high) // 2
+            low, high = (middle, high) if fits(middle) else (low, middle)
+        return low
+
+    def _on_a_line(self, batch: int) -> int | None:
+        """On the line through two batches, and down where it is over."""
+        other = max(1, batch // 2) if batch > 1 else 2
+        try:
+            here = self._sure_bytes(batch)
+            slope = (self._sure_bytes(other) - here) / (other - batch)
+        except PerfPassError:
+            return None
+        guess = int(batch + (self._available(None) - here) / max(slope, 1.0))
+        for _ in range(_MOST_TRIES):
+            if guess < 1 or guess == batch:
+                break
+            if self.holds(batch=guess):
+                return guess
+            guess = min(guess - 1, guess * 19 // 20)
+        return batch if self.holds(batch=batch) else None
+
+    def _sure_bytes(self, batch: int) -> float:
+        """What the memory at a batch stays below with the confidence asked for, by the distribution of its interval."""
+        found = self.memory(batch=batch)
+        if found.median <= 0.0:
+            return found.high
+        steps = math.log(self.confidence / (1.0 - self.confidence)) / math.log((1.0 - ABOVE_MEMORY) / ABOVE_MEMORY)
+        return float(found.median * (found.high / found.median) ** steps)
+
+
+def changes(asked: Question, most: int | None = None) -> Iterator[Change]:
+    """All that would do, the cheapest first. ``most``: the largest batch, where it is known."""
+    most = asked.largest_batch() if most is None else most
+    if most is not None and asked.batch and most < asked.batch and (held := asked.holds(batch=most)):
+        yield Change("load", f"batch {most:,}", {"batch": most}, held[0], int(held[1]))
+    for name in (_NARROWER_TRAINING if asked.training else _NARROWER).get(asked.precision, ()):
+        held = asked.holds(precision=name) if PRECISIONS[name][1] in asked.device.peak_flops else None
+        if held is not None:
+            yield Change("quantization", f"precision {name}", {"precision": name}, held[0], int(held[1]))
+            break
+    yield from devices(asked)
+
+
+def devices(asked: Question, beyond_bytes: int | None = None) -> Iterator[Change]:
+    """The devices with the least memory that hold the run; ``beyond_bytes`` as `perfpass.devices.larger` takes it."""
+    for other, held in nearest(asked.device, lambda one: asked.holds(device=one), beyond_bytes):
+        yield device_change(other, *held)
+
+
+def device_change(other: Device, probability: float, needed_bytes: float) -> Change:
+    """Another device."""
+    text = f"{other.id} ({size(other.memory_bytes)})"
+    return Change("device", text, {"device": other.id}, probability, int(needed_bytes))
+
+
+def in_words(found: Iterable[Change]) -> Iterator[str]:
+    """Changes for one line: each with what it needs, larger slices by their profile, other devices together."""
+    profile, boards = None, []
+    for one in found:
+        if one.kind != "device":
+            yield f"{one.text} ({size(one.needed_bytes)}, P(fits) {percent(one.probability)})"
+            continue
+        other = find_device(one.options["device"])
+        if other.mig_profile is None:
+            boards.append(one.text)
+        elif profile is None:
+            profile = f"the MIG profile {other.mig_profile} ({size(other.memory_bytes)})"
+    if profile is not None:
+        yield profile
+    if boards:
+        yield f"device {' or '.join(boards)}"
+
+
+class AtBatch:
+    """A graph at any batch, from it and the same at twice its batch, which is read when it is first needed."""
+
+    def __init__(self, graph: OpGraph, load: Callable[[int], OpGraph]) -> None:
+        self._graph, self._load = graph, load
+        self._batch = leading_dim(graph)
+        self._other: OpGraph | None = None
+
+    def __call__(self, batch: int) -> OpGraph:
+        """Raises ShapeError where the batch is not free to set, and what `perfpass.graph.at_batch` does."""
+        if batch == self._batch:
+            return self._graph
+        if self._other is None:
+            other = self._load(2 * self._batch)
+            if leading_dim(other) != 2 * self._batch:
+                raise ShapeError(f"the model's batch is not set by batch={2 * self._batch}")
+            self._other = other
+        return at_batch(self._graph, self._other, (self._batch, 2 * self._batch), batch)

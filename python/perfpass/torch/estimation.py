@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from perfpass.decision import CONFIDENCE, fits
 from perfpass.deploy import money
 from perfpass.deploy.train_cost import TrainCost, train_cost
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.importers import load
-from perfpass.prediction import COVERAGE, Interval, Prediction
+from perfpass.prediction import Interval, MemoryFigures, Prediction
 from perfpass.predictors import predict_graph
 from perfpass.predictors.assemble import run_of
 from perfpass.predictors.calibration import steps
@@ -96,7 +97,7 @@ class Estimate:
     @property
     def fits(self) -> bool:
         """Whether it fits with nine chances in ten or more."""
-        return self.fits_probability >= COVERAGE
+        return self.fits_probability >= CONFIDENCE
 
     @property
     def samples_per_s(self) -> Interval:
@@ -126,7 +127,8 @@ class Estimate:
         """One line: whether it fits, and what a step takes."""
         needed, has = size(self.memory_bytes.median), size(self.device_memory_bytes)
         sure = f"P(fits) {self.fits_probability:.2f}"
-        word = "fits" if self.fits else "MAY NOT FIT" if self.fits_probability >= 1 - COVERAGE else "WILL NOT FIT"
+        words = {"yes": "fits", "perhaps": "MAY NOT FIT", "no": "WILL NOT FIT"}
+        word = words[fits(self.memory_bytes, self.device_memory_bytes)]
         median, unit, bounds = interval(self.step_s.median, self.step_s.low, self.step_s.high, "s")
         return (
             f"{self.model} on {self.devices} x {self.device}: {word}, {needed} of {has}, {sure}; "
@@ -270,7 +272,7 @@ class _Asked:
         elif learned is not None:
             notes = (learned, *notes)
         if factors["memory_bytes"] != 1.0:
-            fits_probability = found["memory_bytes"].probability_below(self.board.memory_bytes)
+            fits_probability = MemoryFigures(found["memory_bytes"]).probability_fits(self.board.memory_bytes)
         return Estimate(
             predictor=predictor,
             step_s=found["step_s"],

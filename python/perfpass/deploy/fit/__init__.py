@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from perfpass.decision import Change
 from perfpass.deploy.fit.answer import fit
 from perfpass.deploy.fit.need import Need, need, shown_in_use
-from perfpass.deploy.fit.result import Change, DeviceFit, Fit, Largest
+from perfpass.deploy.fit.result import DeviceFit, Fit, Largest
 from perfpass.deploy.fit.settings import Load, Settings
 from perfpass.deploy.fit.subject import Subject
 

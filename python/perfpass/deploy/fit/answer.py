@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from perfpass.decision import answer_of
 from perfpass.deploy.fit import changes as tried
 from perfpass.deploy.fit.changes import Ask
 from perfpass.deploy.fit.need import Need, shown_in_use
-from perfpass.deploy.fit.result import DeviceFit, Fit, Largest
+from perfpass.deploy.fit.result import Board, DeviceFit, Fit, Largest
 from perfpass.deploy.fit.settings import RUNTIMES, Load, Settings
 from perfpass.deploy.fit.subject import Subject, check_usable, subject
 from perfpass.devices import Device
@@ -24,7 +23,6 @@ _CONTEXT = 8192
 _CONFIDENCE = 0.9
 _OF_LANGUAGE = ("context", "kv_cache", "tp", "pp", "utilization", "gpu_layers", "offload_gib", "concurrency")
 _OF_NETWORKS = ("batch", "dims", "input_shape", "mode", "optimizer", "layout")
-_WITHOUT_DEVICE = "h100-sxm5-80gb"  # whose vendor's devices are told first
 
 
 def fit(
@@ -57,7 +55,7 @@ def fit(
 
     ``model``: a name of the hub or of a shipped configuration, a folder, a config.json or its content, a safetensors or
     GGUF file or the header of one, an ONNX file, ``timm:NAME``, or what `perfpass.predict` takes. Without ``device``:
-    the smallest devices that hold a language model.
+    the smallest devices that hold it, all boards that do, the cheapest, and what would make it fit below them.
 
     Of language models: ``context`` tokens a sequence (prompt and answer; assumed: 8,192, or the model's positions) and
     ``concurrency`` sequences at once (1); ``runtime`` vllm (assumed; llama.cpp for GGUF), sglang, trtllm, llama.cpp,
@@ -149,8 +147,13 @@ def _language(
             )
         check_runtime(settings.runtime, target)
     asks = [Ask(found, target, settings, load, confidence) for target in targets]
+    where = None
     if not targets:
-        asks = [Ask(found, one, settings, load, confidence) for one in _smallest(found, settings, load, confidence)]
+        from perfpass.deploy.fit.anywhere import VENDOR, anywhere
+
+        any_ask = Ask(found, find_device(VENDOR), settings, load, confidence)
+        where = anywhere(any_ask.device, lambda one: _held(any_ask, one))
+        asks = [any_ask.with_(device=one) for one in where.smallest]
     answers, loaded = [], ("", "")
     for ask in asks:
         need = ask.need()
@@ -180,20 +183,25 @@ def _language(
         assumed=tuple(assumed),
         notes=tuple(notes),
         asked=bool(targets),
+        boards=where.boards if where else (),
+        below=_below(any_ask.with_(device=where.below)) if where and where.below else None,
     )
 
 
-def _smallest(found: Subject, settings: Settings, load: Load, confidence: float) -> list[Device]:
-    """The smallest devices that hold it."""
-    any_device = Ask(found, find_device(_WITHOUT_DEVICE), settings, load, confidence)
-    return [device for device, _ in tried.holding(any_device, 0)]
+def _held(ask: Ask, other: Device) -> tuple[float, float] | None:
+    found = tried.held_by(ask, other)
+    return None if found is None else (found.probability, found.needed.median)
+
+
+def _below(ask: Ask) -> DeviceFit:
+    return _answered(ask, ask.need(), whole=True)
 
 
 def _answered(ask: Ask, need: Need, *, whole: bool) -> DeviceFit:
     """``whole``: with what still fits, and what would."""
     language = ask.subject.language
     assert language is not None
-    answer = answer_of(need.probability, ask.confidence)
+    answer = need.answer(ask.confidence)
     shown, basis = None, ""
     if answer != "no":
         shown, basis = shown_in_use(ask.subject, ask.device, ask.settings, ask.load, need)
@@ -313,16 +321,33 @@ def _network(
         raise ArgumentError(
             f"{found.name} is no language model that is served token by token; {unknown('runtime', stack, RUN_BY)}"
         )
-    if not targets:
-        raise ArgumentError(f"{found.name}: name a --device; without one only language models are answered")
     sizes = {name: given[name] for name in ("batch", "dims", "input_shape")}
     how = {name: given[name] for name in ("mode", "optimizer", "layout") if given[name] is not None}
     workload = Workload(sizes, {**how, "runtime": stack, "precision": precision or "fp32"}, confidence)
     network = Network(found.network, workload)
+    below: DeviceFit | None = None
+    boards: tuple[Board, ...] = ()
     answers = []
     for target in targets:
         one, last = fitted(network, target, workload)
         answers.append(one)
+    if not targets:
+        from perfpass.deploy.fit.anywhere import VENDOR, anywhere
+
+        first = find_device(VENDOR)
+        # A step's memory is recorded anew on each device, which takes seconds: one is asked, and told.
+        here = network.predicted(first).memory.in_use if network.trains else None
+        asked = network.question(first, here)
+        where = anywhere(first, lambda one: asked.holds(device=one))
+        if where.below is not None:
+            below, last = fitted(network, where.below, workload)
+        for target in where.smallest:
+            one, last = fitted(network, target, workload)
+            answers += [one] if one.answer == "yes" else []
+            if answers and network.trains:
+                break
+        least = min((one.memory_bytes for one in answers), default=0)
+        boards = tuple(one for one in where.boards if one.memory_bytes >= least)
     ran = {name: last.workload[name] for name in ("precision", "mode", "runtime")}
     return Fit(
         model=found.name,
@@ -336,4 +361,7 @@ def _network(
         weights_basis="its graph",
         assumed=tuple(name for name, value in (("precision", precision), ("runtime", runtime)) if value is None),
         notes=found.notes,
+        asked=bool(targets),
+        boards=boards,
+        below=below,
     )

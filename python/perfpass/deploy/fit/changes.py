@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from perfpass.deploy.fit import candidates
+from perfpass.decision import Change
 from perfpass.deploy.fit.need import Need, need
-from perfpass.deploy.fit.result import Change, Largest
+from perfpass.deploy.fit.result import Largest
 from perfpass.deploy.fit.settings import SERVERS, Load, Settings, stored
 from perfpass.deploy.fit.subject import Subject
 from perfpass.devices import Device
+from perfpass.devices.larger import nearest
 from perfpass.errors import ArgumentError
 from perfpass.llm.assumed import ranks_of
 from perfpass.llm.costs import Parallelism, weight_bytes
@@ -42,7 +43,7 @@ _CACHES: Mapping[str, tuple[str, ...]] = {
 }
 _UTILIZATIONS = (0.92, 0.95, 0.97)
 _STAGES = (2, 4, 8, 16)
-_MOST_DEVICES, _MOST_PRECISIONS = 3, 2
+_MOST_PRECISIONS = 2
 _MOST = 1 << 24  # tokens or sequences that are ever asked
 
 
@@ -253,20 +254,13 @@ def _pairs(ask: Ask) -> Iterator[Change]:
                 return
 
 
-def holding(ask: Ask, beyond_bytes: int | None = None) -> Iterator[tuple[Device, Need]]:
-    """The devices with the least memory that hold it; ``beyond_bytes`` as `candidates.larger` takes it."""
-    told = 0
-    for other in candidates.larger(ask.device, beyond_bytes):
-        if ask.settings.runtime == "trtllm" and other.vendor != "NVIDIA":
-            continue
-        if held := ask.with_(device=other).holds():
-            yield other, held
-            told += 1
-            if told == _MOST_DEVICES:
-                return
+def held_by(ask: Ask, other: Device) -> Need | None:
+    """What it needs of another device that holds it; None where that does not, or its runtime does not run there."""
+    runs = ask.settings.runtime != "trtllm" or other.vendor == "NVIDIA"
+    return ask.with_(device=other).holds() if runs else None
 
 
 def _devices(ask: Ask) -> Iterator[Change]:
-    for other, held in holding(ask):
+    for other, held in nearest(ask.device, lambda one: held_by(ask, one)):
         each = f"{ask.settings.gpus} x " if ask.settings.gpus > 1 else ""
         yield _change("device", f"{each}{other.id} ({size(other.memory_bytes)})", {"device": other.id}, held)

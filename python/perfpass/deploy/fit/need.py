@@ -17,6 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from perfpass.decision import Answer, answer_on_fit
 from perfpass.deploy.fit.settings import SERVERS, Load, Settings, Stored, cache_type, cache_types, stored
 from perfpass.deploy.fit.subject import Subject
 from perfpass.devices import Device
@@ -24,9 +25,8 @@ from perfpass.llm import cache, in_use, memory
 from perfpass.llm import llama_cpp as ggml
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, LEAST_BYTES, Parallelism, Quantization, weight_bytes
-from perfpass.llm.eager import in_eager_pytorch
 from perfpass.llm.in_use import Parts
-from perfpass.prediction import Interval
+from perfpass.prediction import ABOVE_MEMORY, Interval
 
 _GIB = 2.0**30
 _PADDING, _WORKSPACE_HIGH = 0.02, 1.0  # as `perfpass.llm.memory` has them
@@ -36,6 +36,8 @@ _PADDING, _WORKSPACE_HIGH = 0.02, 1.0  # as `perfpass.llm.memory` has them
 class Need:
     """Bytes on the fullest device. ``cache``: by kind, of all sequences. ``needed`` against ``limit_bytes`` (what the
     runtime may fill) decides; ``host_bytes``: what stays in the host's memory. ``least``: with one sequence alone.
+    ``possible``: whether the lower bound is within what may be filled, by a share of the memory that is set by hand
+    where none was asked for.
     """
 
     weights: float
@@ -47,6 +49,7 @@ class Need:
     least: Interval
     limit_bytes: float
     probability: float
+    possible: bool
     binding: str
     parts: Parts
     precision: str
@@ -56,6 +59,10 @@ class Need:
     def cache_bytes(self) -> float:
         """All kinds."""
         return cache.total(self.cache)
+
+    def answer(self, confidence: float) -> Answer:
+        """Whether the load fits, by the one rule."""
+        return answer_on_fit(self.probability, confidence, possible=self.possible)
 
 
 def need(subject: Subject, device: Device, settings: Settings, load: Load) -> Need:
@@ -109,7 +116,7 @@ def _paged(model: LanguageModel, split: Parallelism, context: int, element: floa
 
 
 def _server(model: LanguageModel, device: Device, settings: Settings, load: Load, loaded: Stored, kind: str) -> Need:
-    split, whole = settings.split, memory.whole_bytes(device)
+    split = settings.split
     offload = settings.offload_gib * _GIB
     low, usual, high = (max(0.0, size - offload) for size in _weights(model, split, loaded))
     each = _paged(model, split, load.context, cache.type_bytes(kind, settings.runtime))
@@ -124,26 +131,7 @@ def _server(model: LanguageModel, device: Device, settings: Settings, load: Load
         workspace=(least, step, (1 + _WORKSPACE_HIGH) * step),
         runtime=(memory.RUNTIME_LOW_BYTES, memory.RUNTIME_BYTES, memory.RUNTIME_HIGH_BYTES),
     )
-    share = (
-        in_use.filled_share(settings.runtime, settings.gpus) if settings.utilization is None else settings.utilization
-    )
-    needed, single, limit, binding = in_use.needed(parts, parts.cache), in_use.needed(parts, parts.each), whole, ""
-    if settings.runtime == "vllm":
-        limit, binding = share * whole, f"gpu_memory_utilization {share:g}"
-    elif settings.runtime == "trtllm":
-        # The cache may take a share of what is free: the engine and 1 / share of the cache have to be there.
-        needed, single = (in_use.needed(parts, size / share) for size in (parts.cache, parts.each))
-        limit, binding = whole, f"free_gpu_memory_fraction {share:g}"
-    chance = needed.probability_below(limit)
-    if settings.runtime == "sglang":
-        static = Interval(
-            usual + parts.cache, min(low, usual) + parts.cache, high + parts.cache, "byte", needed.coverage
-        )
-        inside = static.probability_below(share * whole)
-        if inside < chance:
-            chance, limit, binding = inside, share * whole, f"mem_fraction_static {share:g}"
-            needed = static
-            single = Interval(usual + parts.each, low + parts.each, high + parts.each, "byte", needed.coverage)
+    room = in_use.room(settings.runtime, device, settings.gpus, parts, settings.utilization)
     host = max(0.0, min(offload, weight_bytes(model, split, loaded.quantization, sizes=loaded.sizes))) * split.gpus
     return Need(
         weights=usual,
@@ -151,11 +139,12 @@ def _server(model: LanguageModel, device: Device, settings: Settings, load: Load
         activations=step,
         runtime=memory.RUNTIME_BYTES,
         host_bytes=host,
-        needed=needed,
-        least=single,
-        limit_bytes=limit,
-        probability=chance,
-        binding=binding,
+        needed=room.needed,
+        least=room.least,
+        limit_bytes=room.limit_bytes,
+        probability=room.probability,
+        possible=room.possible,
+        binding=room.binding,
         parts=parts,
         precision=loaded.name,
         cache_type=kind,
@@ -210,7 +199,7 @@ def _llama_cpp(
         runtime=beside,
     )
     found = in_use.held_whole(parts)
-    limit = memory.whole_bytes(device)
+    limit = in_use.whole_bytes(device)
     return Need(
         weights=weights,
         cache={name: held * size for name, size in kept.items()},
@@ -220,7 +209,9 @@ def _llama_cpp(
         needed=found.needed,
         least=found.least,
         limit_bytes=limit,
-        probability=found.needed.probability_below(limit),
+        probability=found.needed.probability_below(limit, share_above=ABOVE_MEMORY),
+        # Weights are known to the byte: they, the cache and the shortest step have to be there.
+        possible=in_use.needed(parts, parts.cache).low <= limit,
         binding="",
         parts=parts,
         precision=loaded.name,
@@ -279,7 +270,7 @@ def _transformers(
         workspace=(0.0, step + grown, 2 * step + whole),
         runtime=(context[0], context[1], context[2]),
     )
-    limit = memory.whole_bytes(device)
+    limit = in_use.whole_bytes(device)
     needed = in_use.needed(parts, whole)
     return Need(
         weights=usual,
@@ -290,7 +281,8 @@ def _transformers(
         needed=needed,
         least=in_use.needed(parts, parts.each),
         limit_bytes=limit,
-        probability=needed.probability_below(limit),
+        probability=needed.probability_below(limit, share_above=ABOVE_MEMORY),
+        possible=needed.low <= limit,
         binding="",
         parts=parts,
         precision=loaded.name,
@@ -305,6 +297,9 @@ def shown_in_use(subject: Subject, device: Device, settings: Settings, load: Loa
         return shown.in_use, shown.basis
     if settings.runtime == "llama.cpp":
         return in_use.held_whole(found.parts).in_use, in_use.MEASURED
+    # Imported here: it plans an allocator's memory, which no other runtime asks for.
+    from perfpass.llm.eager import in_eager_pytorch
+
     assert subject.language is not None
     prompt, answer = load.lengths
     kept = replace(stored(subject.language, settings).quantization, kv_cache=found.cache_type)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from perfpass.decision import Answer, percent
+from perfpass.decision import Answer, Change, percent
 from perfpass.prediction import Interval, notebook_html
 from perfpass.text import columns, item, paragraph, size
 from perfpass.text import interval as cells
@@ -14,23 +14,7 @@ from perfpass.text import interval as cells
 SAID: Mapping[Answer, str] = {"yes": "fits", "no": "does not fit", "cannot say": "cannot say"}
 STATUS: Mapping[Answer, int] = {"yes": 0, "no": 1, "cannot say": 2}
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True)
-class Change:
-    """One change after which it fits. ``kind``: load, setting, cache, quantization, split, offload or device;
-    ``options``: what `perfpass.fit` takes for it; ``probability`` and ``needed_bytes`` are those with the change.
-    """
-
-    kind: str
-    text: str
-    options: Mapping[str, Any] = field(hash=False)
-    probability: float
-    needed_bytes: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Strict JSON."""
-        return {**vars(self), "options": dict(self.options)}
+_NAMED = 12  # boards in a text
 
 
 @dataclass(frozen=True)
@@ -97,11 +81,28 @@ class DeviceFit:
 
 
 @dataclass(frozen=True)
+class Board:
+    """A board that holds a model, with ``usd_per_hour`` where the shipped table of prices has it."""
+
+    device: str
+    memory_bytes: int
+    probability: float
+    needed_bytes: int
+    usd_per_hour: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return dict(vars(self))
+
+
+@dataclass(frozen=True)
 class Fit:
     """Whether a model fits. ``print(fit)`` gives the decision with its figures, ``to_dict()`` strict JSON.
 
     ``answers``: one for each device that was asked; where none was (``asked`` False), the smallest devices that hold
-    it. ``load`` and ``settings`` are what was counted, ``assumed`` the names of those that nobody stated.
+    it, ``boards``: all of the catalogue that do, and ``below``: the largest that does not and is smaller than they,
+    with what would make it. ``load`` and ``settings`` are what was counted, ``assumed`` the names of those that nobody
+    stated.
     """
 
     model: str
@@ -116,6 +117,8 @@ class Fit:
     assumed: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     asked: bool = True
+    boards: tuple[Board, ...] = ()
+    below: DeviceFit | None = None
 
     @property
     def answer(self) -> Answer:
@@ -137,13 +140,21 @@ class Fit:
         return min(known, default=0.0) if len(known) == len(self.answers) else None
 
     @property
+    def cheapest(self) -> Board | None:
+        """Of ``boards`` the one with the lowest price; None where none has one."""
+        priced = [one for one in self.boards if one.usd_per_hour is not None]
+        return min(priced, key=lambda one: (one.usd_per_hour or 0.0, one.memory_bytes), default=None)
+
+    @property
     def headline(self) -> str:
         """The decision in a sentence."""
         if not self.asked:
             held = [one.where for one in self.answers if one.answer == "yes"]
             if not held:
                 return f"{self.model} fits on no single device of the catalogue with {self.runtime}"
-            return f"{self.model} fits on {' or '.join(held)} and on what has more memory, with {self.runtime}"
+            cheapest = self.cheapest
+            paid = f"; the cheapest is {cheapest.device}, {cheapest.usd_per_hour:g} USD an hour" if cheapest else ""
+            return f"{self.model} fits on {' or '.join(held)} and on what has more memory, with {self.runtime}{paid}"
         if len(self.answers) > 1:
             held = [one.where for one in self.answers if one.answer == "yes"]
             return f"{self.model} fits on {len(held)} of {len(self.answers)} devices: {', '.join(held) or 'none'}"
@@ -174,6 +185,9 @@ class Fit:
             "assumed": list(self.assumed),
             "asked": self.asked,
             "answers": [one.to_dict() for one in self.answers],
+            "boards": [one.to_dict() for one in self.boards],
+            "cheapest": self.cheapest.to_dict() if self.cheapest else None,
+            "below": self.below.to_dict() if self.below else None,
             "notes": list(self.notes),
         }
 
@@ -184,6 +198,13 @@ class Fit:
         blocks = [self.headline, _line(self)]
         if len(self.answers) > 1:
             blocks.append(_overview(self.answers))
+        if self.boards:
+            named = ", ".join(one.device for one in self.boards[:_NAMED])
+            more = len(self.boards) - _NAMED
+            said = f"{named}, and {more} more (--json names all)" if more > 0 else named
+            blocks.append(paragraph("held by", f"{len(self.boards)} of the catalogue's boards: {said}"))
+        if self.below is not None:
+            blocks.append(_block(self.below, many=True))
         if self.asked:
             blocks += [_block(one, many=len(self.answers) > 1) for one in self.answers]
         if self.notes:

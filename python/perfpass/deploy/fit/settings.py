@@ -8,6 +8,7 @@ from perfpass.errors import ArgumentError
 from perfpass.llm import cache
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, Parallelism, Quantization, listed, named_precision
+from perfpass.llm.in_use import SERVERS as SERVERS
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES, NF4_TWICE_BYTES
 from perfpass.text import unknown
 
@@ -18,7 +19,7 @@ RUNTIMES = {
     "llama.cpp": "llama.cpp",
     "transformers": "transformers",
 }
-SERVERS = ("vllm", "sglang", "trtllm")
+
 # Formats beside PRECISIONS, with the precision that they are counted in and bytes of an element.
 FORMATS: dict[str, tuple[str, float]] = {
     "awq": ("int4_wo", GROUPS_OF_128_BYTES),

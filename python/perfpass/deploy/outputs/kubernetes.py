@@ -11,6 +11,7 @@ from typing import Any
 from perfpass.deploy.outputs.deployed import WHOLE, Deployment, deployments, yaml_of
 from perfpass.deploy.outputs.engines import vllm_arguments
 from perfpass.deploy.pack import Layout
+from perfpass.errors import ArgumentError
 
 _CLAIM = "models"
 _PORTS = {"graph": 8000, "llm": 8000}
@@ -91,7 +92,9 @@ def _on_nodes(one: Deployment) -> dict[str, Any]:
 
 def _kserve(one: Deployment) -> list[dict[str, Any]]:
     runtime = str(one.model.options.get("runtime", "torch"))
-    kind = "huggingface" if one.model.kind == "llm" else _MODEL_FORMATS.get(runtime, "onnx")
+    if one.model.kind == "graph" and runtime not in _MODEL_FORMATS:
+        raise ArgumentError(f"{one.name}: KServe has no format for {runtime}; it has {', '.join(_MODEL_FORMATS)}")
+    kind = "huggingface" if one.model.kind == "llm" else _MODEL_FORMATS[runtime]
     model: dict[str, Any] = {
         "modelFormat": {"name": kind},
         "storageUri": f"pvc://{_CLAIM}/{one.model.name}",

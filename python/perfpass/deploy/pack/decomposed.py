@@ -22,7 +22,8 @@ from perfpass.deploy.pack.problem import Counts, Problem, cost_of
 _ROUNDS = 5  # of prices and bundles, at most,
 _SLOW = 1e-3  # and until one lowers the cost by less than this share
 _AT_ONCE = 24  # models that are packed exactly together
-_ONE_S = 4.0  # for one such part
+_ONE_S = 4.0  # for one such part,
+_FIRST_S = 20.0  # and for the first, at most
 _WHOLE = 1e-6
 _QUIET = 40  # parts in a row that gave nothing, after which no more are tried
 _CENTS = 1000  # of the cost's unit, in which prices of profiles are counted
@@ -59,8 +60,13 @@ def point(problem: Problem, deadline: float) -> Point:
     return Point(bundles, found, bound(problem, prices))
 
 
-def rounded(problem: Problem, at: Point) -> tuple[Counts, Counts] | None:
+def rounded(problem: Problem, at: Point, deadline: float) -> tuple[Counts, Counts] | None:
     """Models with one bundle in full get it, the others are packed exactly; None where the GPUs do not hold them so."""
+
+    def until() -> float:  # a half of what is left: a second try and the search for less come after
+        now = time.monotonic()
+        return now + min(_FIRST_S, (deadline - now) / 2)
+
     bundles, shares, prices = at.bundles, at.chosen.shares, at.chosen.prices
     fixed: Counts = {}
     free: list[int] = []
@@ -70,10 +76,10 @@ def rounded(problem: Problem, at: Point) -> tuple[Counts, Counts] | None:
             fixed |= {(i, j): n for j, n in bundles[i][best]}
         else:
             free.append(i)
-    found = _repacked(problem, free, fixed, prices, 5 * _ONE_S)
+    found = _repacked(problem, free, fixed, prices, until())
     if found is None and free:  # too many to be free at once, or fixed so that the rest does not fit
         every = {(i, j): n for i in free for j, n in bundles[i][max(shares[i], key=lambda k: shares[i][k])]}
-        found = _repacked(problem, [], fixed | every, prices, 5 * _ONE_S)
+        found = _repacked(problem, [], fixed | every, prices, until())
     return found
 
 
@@ -82,7 +88,7 @@ def _repacked(
     free: Sequence[int],
     fixed: Mapping[tuple[int, int], int],
     prices: Prices,
-    limit_s: float,
+    deadline: float,
     hint: tuple[Counts, Counts] | None = None,
 ) -> tuple[Counts, Counts] | None:
     """The fixed instances and the best ones for the ``free`` demands, with the GPUs that hold them all."""
@@ -107,7 +113,7 @@ def _repacked(
         for key, v in model.y.items():
             model.cp.add_hint(v, hint[1].get(key, 0))
     model.cp.minimize(weight * model.cost + sum(priced))
-    engine = exact.solver(limit_s)
+    engine = exact.solver(deadline - time.monotonic())
     if exact.status_of(engine.solve(model.cp)) not in ("optimal", "feasible"):
         return None
     mine, gpus = exact.read(model, engine)
@@ -120,11 +126,11 @@ def improved(problem: Problem, found: tuple[Counts, Counts], at: Point, deadline
     cost = cost_of(problem.supplies, found[1])
     quiet = 0
     everyone = range(len(problem.demands))
-    while cost > at.bound and quiet < _QUIET and (left := deadline - time.monotonic()) > 1:
+    while cost > at.bound and quiet < _QUIET and (now := time.monotonic()) < deadline - 1:
         part = sorted(draw.sample(everyone, min(_AT_ONCE, len(everyone))))
         inside = set(part)
         fixed = {key: n for key, n in found[0].items() if key[0] not in inside}
-        better = _repacked(problem, part, fixed, at.chosen.prices, min(_ONE_S, left), found)
+        better = _repacked(problem, part, fixed, at.chosen.prices, min(now + _ONE_S, deadline), found)
         quiet += 1
         if better is not None:
             now = cost_of(problem.supplies, better[1])

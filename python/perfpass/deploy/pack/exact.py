@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -74,7 +75,10 @@ def enough(problem: Problem, pool: int) -> int:
 
 
 def solver(limit_s: float) -> Any:
-    """A solver; its answer is another one of the same cost where the time or the order of its threads is."""
+    """A solver; its answer is another one of the same cost where the time or the order of its threads is.
+
+    Its time begins here: a program is made before, which takes a part of it on large fleets.
+    """
     from ortools.sat.python import cp_model
 
     found = cp_model.CpSolver()
@@ -95,30 +99,30 @@ def status_of(code: Any) -> Status:
     }.get(code, "unknown")  # type: ignore[return-value]
 
 
-def proven(problem: Problem, found: Packing, limit_s: float) -> Packing:
-    """The packing of least cost, from one that is known; with its proof, unless the time runs out."""
+def proven(problem: Problem, found: Packing, deadline: float) -> Packing:
+    """The packing of least cost, from one that is known; with its proof, unless it is ``deadline`` (monotonic)."""
     model = program(problem)
     hint(model, found)
     model.cp.add(model.cost >= found.bound)
     model.cp.minimize(model.cost)
-    engine = solver(limit_s)
+    engine = solver(deadline - time.monotonic())
     status = status_of(engine.solve(model.cp))
     if status not in ("optimal", "feasible"):
         return found
     return _read(problem, model, engine, max(found.bound, math.ceil(engine.best_objective_bound - 1e-6)))
 
 
-def any_packing(problem: Problem, bound: int, limit_s: float) -> Packing:
+def any_packing(problem: Problem, bound: int, deadline: float) -> Packing:
     """Some packing, where none is known: the cost comes later."""
     model = program(problem)
-    engine = solver(limit_s)
+    engine = solver(deadline - time.monotonic())
     status = status_of(engine.solve(model.cp))
     if status not in ("optimal", "feasible"):
         return Packing(status, {}, {}, 0, bound, 0.0)
     return _read(problem, model, engine, bound)
 
 
-def tidied(problem: Problem, found: Packing, standing: Mapping[tuple[int, int], int], limit_s: float) -> Packing:
+def tidied(problem: Problem, found: Packing, standing: Mapping[tuple[int, int], int], deadline: float) -> Packing:
     """A packing of the same cost that moves few instances and takes few slices.
 
     ``standing`` (demand, choice): instances that stand today.
@@ -137,7 +141,7 @@ def tidied(problem: Problem, found: Packing, standing: Mapping[tuple[int, int], 
         slices.append(problem.slices.get((choice.pool, choice.profile), 1) * v)
     hint(model, found)
     model.cp.minimize(_MOVED * sum(moved) + sum(slices))
-    engine = solver(limit_s)
+    engine = solver(deadline - time.monotonic())
     if status_of(engine.solve(model.cp)) not in ("optimal", "feasible"):
         return found
     return _read(problem, model, engine, found.bound)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,11 @@ _INTERVAL = Table(
 )
 _PREDICTION = Table(
     {
-        "workload": Table({"device": Text(), "batch": Number(1, 2**48, whole=True)}, ("device",), others=Anything()),
+        "workload": Table(
+            {"device": Text(), "batch": Number(1, 2**48, whole=True), "precision": Text(30), "runtime": Text(30)},
+            ("device",),
+            others=Anything(),
+        ),
         "latency_ms": _INTERVAL,
         "throughput_per_s": _INTERVAL,
         "peak_memory_bytes": _INTERVAL,
@@ -81,13 +86,15 @@ def hinted(
 ) -> Layout:
     """Models on slices that keep their limits, by the decisions that `annotate` and TVM builds keep with a model.
 
-    ``predictions``: the file of each model and its prediction as `Prediction.to_dict` gives it. ``limits``: those of
+    ``predictions``: the file of each model and its prediction as `Prediction.to_dict` gives it, whose batch, precision
+    and runtime are those that it is deployed with. ``limits``: those of
     `perfpass.Limits` that take the place of what the files state. Where a file has a decision, time, energy and memory
     on each slice decide by their intervals; else the memory hint alone, which a note says. Raises FormatError for a
     prediction that is none, ArgumentError, DeviceError.
     """
     if copies < 1 or copies > 10_000:
         raise ArgumentError(f"copies {copies}; it is a whole number from 1 to 10,000")
+    start = time.monotonic()
     models: list[Model] = []
     found: list[list[Option]] = []
     devices: list[str] = []
@@ -100,16 +107,17 @@ def hinted(
         if whole not in devices:
             devices.append(whole)
         name = _name(path, [m.name for m in models])
+        how = {key: content["workload"][key] for key in ("batch", "precision", "runtime") if key in content["workload"]}
         pool = devices.index(whole)
         if "decision" not in content:
-            models.append(Model(name, path, copies=copies))
+            models.append(Model(name, path, options=how, copies=copies))
             notes.append(f"{name} {_NO_SLICES}")
             found.append([_option(content, target.id, whole, pool)])
             continue
         decision = Decision.from_dict(content["decision"], f"the decision of {path}")
         decision = decision.under(replace(decision.limits, **(limits or {})))
         decisions[name] = decision
-        models.append(Model(name, path, copies=copies, latency_ms=decision.limits.latency_ms))
+        models.append(Model(name, path, options=how, copies=copies, latency_ms=decision.limits.latency_ms))
         found.append([_placed(one, decision.limits, whole, pool) for one in (*decision.slices, decision.place)])
     if decisions and not any(one.limits.stated for one in decisions.values()):
         notes.append(_NO_TARGET)
@@ -118,7 +126,7 @@ def hinted(
     sure = max((one.limits.confidence for one in decisions.values()), default=CONFIDENCE)
     pools = tuple(Pool(find_device(name), copies * len(models)) for name in devices)
     fleet = Fleet(pools, tuple(models), confidence=sure)
-    return pack_options(fleet, found, time_limit_s=time_limit_s, notes=tuple(notes))
+    return pack_options(fleet, found, time_limit_s=time_limit_s, notes=tuple(notes), start=start)
 
 
 def _name(path: str, taken: Sequence[str]) -> str:

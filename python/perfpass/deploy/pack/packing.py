@@ -23,6 +23,8 @@ from perfpass.errors import ArgumentError, DeviceError
 from perfpass.text import unknown
 
 TIME_LIMIT_S = 60.0
+# Shares of the time: what is kept for starting, placing and writing; and what a search gets however little is left.
+_AFTER, _LEAST = 0.02, 0.1
 _PARTS_OF_A_USD = 10_000  # prices are counted in whole hundredths of a cent
 
 
@@ -40,16 +42,22 @@ def pack(
     ``fleet``: a TOML file (docs/reference/fleet-format.md), its content, or a Fleet. ``objective``: "gpus" or "price",
     ``confidence``: the least probability that a target is met; both in place of the fleet's own. ``price_table``: a
     price table in place of the shipped one, for GPUs whose price the fleet does not state. ``today``: what stands now,
-    in place of the fleet's own.
+    in place of the fleet's own. ``time_limit_s``: for all of it; the search gets what reading and predicting the
+    models leave, a tenth at least.
 
     Raises ArgumentError, FileError, FormatError, DeviceError (no price, where prices are asked for), UnsupportedError
     without OR-Tools (extra ``pack``), and what reading and predicting the models raise. A fleet that cannot be packed
     is no error: the layout says why.
     """
-    asked = _fleet(fleet, objective, confidence, today)
+    start = time.monotonic()
     _check_limit(time_limit_s)
+    asked = _fleet(fleet, objective, confidence, today)
     prices = _prices(asked, price_table)
-    return pack_options(asked, options(asked), time_limit_s=time_limit_s, prices=prices)
+    return pack_options(asked, options(asked), time_limit_s=time_limit_s, prices=prices, start=start)
+
+
+def _left(start: float, limit_s: float) -> float:
+    return max(start + (1 - _AFTER) * limit_s - time.monotonic(), _LEAST * limit_s)
 
 
 def _check_limit(time_limit_s: float) -> None:
@@ -92,13 +100,15 @@ def pack_options(
     time_limit_s: float = TIME_LIMIT_S,
     prices: Sequence[float | None] | None = None,
     notes: tuple[str, ...] = (),
+    start: float | None = None,
 ) -> Layout:
     """As `pack`, where what each model costs in each instance is known: for each model of the fleet its options.
 
-    ``prices``: USD an hour of each pool's GPU; ``notes``: what the layout is to say beside.
+    ``prices``: USD an hour of each pool's GPU; ``notes``: what the layout is to say beside; ``start``: when the time
+    began (`time.monotonic`), else now.
     """
     _check_limit(time_limit_s)
-    start = time.monotonic()
+    start = time.monotonic() if start is None else start
     kept = tuple(tuple(mine) for mine in found)
     money_of = list(prices) if prices is not None else [p.usd_per_hour for p in fleet.pools]
     good = [
@@ -109,11 +119,11 @@ def pack_options(
         problems = without_option(fleet, kept, good)
         return Layout("unsatisfiable", fleet, (), 0, 0, time.monotonic() - start, problems=problems, options=kept)
     problem, back = pruned(_problem(fleet, good, money_of), _replaces(fleet))
-    packed = solving.solve(problem, time_limit_s, _standing(fleet, problem))
+    packed = solving.solve(problem, _left(start, time_limit_s), _standing(fleet, problem))
     if packed.status in ("unsatisfiable", "unknown"):
         crowd: Problems | None = None
         if packed.status == "unsatisfiable":
-            crowd = crowded(fleet, problem, conflict.conflict(problem, time_limit_s))
+            crowd = crowded(fleet, problem, conflict.conflict(problem, _left(start, time_limit_s)))
         return Layout(packed.status, fleet, (), 0, 0, time.monotonic() - start, problems=crowd, options=kept)
     gpus, wanted = _gpus(fleet, good, problem, back, packed)
     unit = _PARTS_OF_A_USD if fleet.objective == "price" else 1

@@ -11,7 +11,9 @@ from perfpass.deploy.pack.problem import Packing, Problem
 
 # Choices of all models up to which the whole is given to CP-SAT; beyond, it is packed a part at a time.
 MOST_EXACT = 6000
-_TIDY = 0.2  # share of the time limit that is kept for packings of the same cost that move and take less
+# Shares of the time limit: what a solver may take beyond its own, and
+_SPARE = 0.02
+_TIDY = 0.2  # what is kept for packings of the same cost that move and take less
 
 
 def solve(problem: Problem, limit_s: float, standing: Mapping[tuple[int, int], int] | None = None) -> Packing:
@@ -21,25 +23,23 @@ def solve(problem: Problem, limit_s: float, standing: Mapping[tuple[int, int], i
     slices. Raises UnsupportedError without OR-Tools.
     """
     start = time.monotonic()
-    end = start + limit_s
+    end = start + (1 - _SPARE) * limit_s
     point = decomposed.point(problem, start + limit_s / 3)
     if point.bound > sum(s.gpus * s.cost for s in problem.supplies):  # more than all GPUs cost
         return Packing("unsatisfiable", {}, {}, 0, 0, time.monotonic() - start)
     small = sum(len(d.choices) for d in problem.demands) <= MOST_EXACT
-    first = decomposed.rounded(problem, point)
+    first = decomposed.rounded(problem, point, end)
     if first is not None:
         found = exact.packing(problem, *first, point.bound)
     else:  # what is scarce may leave no room for bundles that were cheap: then the whole is searched
-        found = exact.any_packing(problem, point.bound, (end - time.monotonic()) / 2)
+        found = exact.any_packing(problem, point.bound, (end + time.monotonic()) / 2)
     if found.status == "feasible":
-        left = end - time.monotonic() - _TIDY * limit_s
+        tidy = end - _TIDY * limit_s
         if small:
-            found = exact.proven(problem, found, left)
+            found = exact.proven(problem, found, tidy)
         else:
-            better = decomposed.improved(
-                problem, (dict(found.instances), dict(found.gpus)), point, time.monotonic() + left
-            )
+            better = decomposed.improved(problem, (dict(found.instances), dict(found.gpus)), point, tidy)
             found = exact.packing(problem, *better, found.bound)
-    if found.status in ("optimal", "feasible") and small and (left := end - time.monotonic()) > 0.1:
-        found = exact.tidied(problem, found, standing or {}, min(left, _TIDY * limit_s))
+    if found.status in ("optimal", "feasible") and small and (now := time.monotonic()) < end - 0.1:
+        found = exact.tidied(problem, found, standing or {}, min(end, now + _TIDY * limit_s))
     return replace(found, seconds=time.monotonic() - start)

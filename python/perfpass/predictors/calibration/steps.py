@@ -20,6 +20,7 @@ import numpy as np
 
 from perfpass.declared import Anything, Choice, Exactly, Items, Named, Number, Table, Text
 from perfpass.interval import Interval
+from perfpass.prediction import MemoryFigures
 from perfpass.predictors.calibration import correction, device_file
 from perfpass.predictors.calibration.posterior import MOST_POINTS, Posterior, Prior, learn
 
@@ -206,7 +207,7 @@ def corrected_run(found: Run, device: Device, model: str, *, wanted: bool = True
         step_s=step,
         parts_s=replace(found.parts_s, **{name: value * factor for name, value in parts.items()}),
         in_use=memory,
-        fits_probability=memory.probability_below(device.memory_bytes) if more != 1.0 else found.fits_probability,
+        fits_probability=MemoryFigures(memory).probability_fits(device.memory_bytes),
         mfu=found.mfu / factor,
         power_w=power,
     )

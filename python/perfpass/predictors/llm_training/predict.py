@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfpass.decision import CONFIDENCE
 from perfpass.errors import ArgumentError
 from perfpass.llm.in_use import CONTEXT_BYTES, CONTEXT_SHARES
 from perfpass.llm.training import TrainingMemory, training_memory
-from perfpass.prediction import COVERAGE, Interval
+from perfpass.prediction import Interval, MemoryFigures
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.llm_training import constants
 from perfpass.predictors.llm_training.step import HOST_BYTES_S, StepTime, timed, work
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.llm.architecture import LanguageModel
     from perfpass.llm.recipe import Layout, Recipe
-
-_ABOVE = 0.96  # twice the 98 % that lie below an upper bound of memory, less one
 
 
 @dataclass(frozen=True)
@@ -46,7 +45,7 @@ class Run:
     @property
     def fits(self) -> bool:
         """Whether it fits with nine chances in ten or more."""
-        return self.fits_probability >= COVERAGE
+        return self.fits_probability >= CONFIDENCE
 
 
 def run(
@@ -107,19 +106,14 @@ def run(
     power = PowerModel.from_dict(StepPredictor.load().manifest["power"])
     reads = float(parts.elementwise + parts.update) / seconds
     drawn = power.predict(device, np.array([min(busy / seconds, 1.0)]), np.array([min(reads, 1.0)]))
+    in_use = Interval(middle, low, high, "byte")
     return Run(
         memory=memory,
-        in_use=Interval(middle, low, high, "byte"),
-        fits_probability=_within(device.memory_bytes, low, middle, high),
+        in_use=in_use,
+        fits_probability=MemoryFigures(in_use).probability_fits(device.memory_bytes),
         parts_s=parts,
         step_s=step,
         mfu=float(found.model_flops / ideal),
         power_w=Interval(float(drawn.median[0]), float(drawn.low[0]), float(drawn.high[0]), "W"),
         why=(*(["device"] if lacks["device"] else []), *(name for name, holds in strange.items() if holds)),
     )
-
-
-def _within(limit: float, low: float, middle: float, high: float) -> float:
-    """P(value < limit) of a value with these 5, 50 and 98 %, log-logistic on either side of its median."""
-    side, share = (high / middle, _ABOVE) if limit >= middle else (middle / low, COVERAGE)
-    return 0.5 * (1 + math.tanh(math.log(limit / middle) / math.log(side) * math.atanh(share)))

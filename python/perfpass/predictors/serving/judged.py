@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
+from perfpass.decision import percent
 from perfpass.devices import Device
+from perfpass.devices.larger import nearest
 from perfpass.errors import PerfPassError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, Parallelism, Quantization
 from perfpass.llm.memory import served
-from perfpass.llm.serving import MemoryFit, Serving, check_arithmetic, check_split
-from perfpass.prediction import ABOVE_MEMORY, MemoryVerdict
-from perfpass.predictors import remedies
+from perfpass.llm.serving import MemoryFit, Serving, check_arithmetic, check_runtime, check_split
+from perfpass.prediction import MemoryVerdict
 from perfpass.text import size
 
 _NARROWER = ("fp8", "int8", "nvfp4", "int4")  # the widest first
@@ -25,33 +26,35 @@ def judged(model: LanguageModel, device: Device, serving: Serving, memory: Memor
 
     One request has to fit; others wait. So where it is not refused, the figures are those of one.
     """
-    answer, least = memory.answer, memory.least
+    answer, least = memory.answer, memory.room.least if memory.room else memory.least
     one = least is not None and answer != "no"
     return MemoryVerdict(
         fits=answer,
         needed_bytes=int(least.median) if one and least else memory.total_bytes,
         needed_high_bytes=int(least.high) if one and least else memory.total_bytes,
-        available_bytes=memory.usable_bytes,
+        available_bytes=memory.limit_bytes,
         remedies=() if answer == "yes" else _remedies(model, device, serving, memory),
         holder=_HOLDER,
-        probability=least.probability_below(memory.usable_bytes, share_above=ABOVE_MEMORY) if one and least else None,
+        probability=memory.probability if one else None,
     )
 
 
 def _remedies(model: LanguageModel, device: Device, serving: Serving, memory: MemoryFit) -> tuple[str, ...]:
+    # Imported here: most deployments fit.
+    from perfpass.predictors.remedies import device_change, in_words
+
+    def held(other: Device) -> MemoryFit | None:
+        try:
+            check_runtime(serving.runtime, other)
+            check_arithmetic(other, serving.quantization.gemm, serving.quantization.moe)
+            found = served(model, other, serving)
+        except PerfPassError:
+            return None
+        return found if found.answer == "yes" else None
+
     found = (_more_gpus(model, device, serving), _narrower(model, device, serving), _shorter(serving, memory))
-    larger = remedies.larger_devices(device, lambda other: _served(model, other, serving))
-    most = max(memory.total_bytes, memory.least.high if memory.least else 0.0)
-    profile = remedies.larger_profile(device, most * device.memory_bytes / memory.usable_bytes)
-    return tuple(text for text in (*found, profile, larger) if text)
-
-
-def _served(model: LanguageModel, device: Device, serving: Serving) -> bool:
-    try:
-        check_arithmetic(device, serving.quantization.gemm, serving.quantization.moe)
-        return served(model, device, serving).answer == "yes"
-    except PerfPassError:
-        return False
+    others = [device_change(other, fit.probability, fit.total_bytes) for other, fit in nearest(device, held)]
+    return (*(text for text in found if text), *in_words(others))
 
 
 def _more_gpus(model: LanguageModel, device: Device, serving: Serving) -> str | None:
@@ -68,9 +71,13 @@ def _more_gpus(model: LanguageModel, device: Device, serving: Serving) -> str | 
         except PerfPassError:
             return None
         if found.answer == "yes":
-            return f"--tp {ranks} ({size(found.total_bytes)} on each GPU)"
+            return f"--tp {ranks} ({size(found.total_bytes)} on each GPU, {_chance(found)})"
         ranks *= 2
     return None
+
+
+def _chance(found: MemoryFit) -> str:
+    return f"P(fits) {percent(found.probability)}"
 
 
 def _narrower(model: LanguageModel, device: Device, serving: Serving) -> str | None:
@@ -86,7 +93,7 @@ def _narrower(model: LanguageModel, device: Device, serving: Serving) -> str | N
         except PerfPassError:
             continue
         if found.answer == "yes":
-            return f"--precision {name} ({size(found.total_bytes)})"
+            return f"--precision {name} ({size(found.total_bytes)}, {_chance(found)})"
     return None
 
 

@@ -101,8 +101,7 @@ def _room(
     for i, (prompt, answer) in enumerate(pairs.astype(int).tolist()):
         one = served(model, device, replace(serving, input_length=prompt, output_length=answer, concurrency=1.0))
         at = inverse.ravel() == i
-        least = one.least
-        fits[at] = least.probability_below(one.usable_bytes) if one.fits and least is not None else 0.0
+        fits[at] = one.probability if one.fits else 0.0
         most[at], why[at] = one.most_requests, "" if one.fits else one.reason
     return fits, most, why
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from perfpass.decision import FitAnswer, fits
 from perfpass.interval import Interval
 from perfpass.report import training_charts
 from perfpass.report.page.blocks import Block, Cell, Key, Page, Points, Section, Tone, Words, interval_cell, key, table
@@ -12,7 +13,6 @@ from perfpass.report.run_charts import said
 from perfpass.text import digits, size
 
 _J_PER_KWH = 3.6e6
-_SURE = 0.9  # the chance with which a layout counts as one that fits
 
 
 def training_page(found: Mapping[str, Any]) -> Page:
@@ -51,7 +51,7 @@ def _name(found: Mapping[str, Any]) -> str:
 
 def _headline(found: Mapping[str, Any], name: str) -> str:
     chance = float(found["fits_probability"])
-    answer = "fits" if chance >= _SURE else "does not fit" if chance <= 1 - _SURE else "may not fit"
+    answer = {"yes": "fits", "no": "does not fit", "perhaps": "may not fit"}[_fits(found)]
     run = ""
     if found["hours"] is not None:
         run = f"; the run takes {said(Interval(**found['hours']))}"
@@ -60,8 +60,12 @@ def _headline(found: Mapping[str, Any], name: str) -> str:
 
 
 def _tone(found: Mapping[str, Any]) -> Tone:
-    chance = float(found["fits_probability"])
-    return "good" if chance >= _SURE else "bad" if chance <= 1 - _SURE else "unsure"
+    tones: dict[FitAnswer, Tone] = {"yes": "good", "no": "bad", "perhaps": "unsure"}
+    return tones[_fits(found)]
+
+
+def _fits(found: Mapping[str, Any]) -> FitAnswer:
+    return fits(Interval(**found["memory_in_use_bytes"]), found["device_memory_bytes"])
 
 
 def _lead(found: Mapping[str, Any]) -> tuple[str, ...]:

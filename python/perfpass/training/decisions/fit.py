@@ -47,7 +47,9 @@ class _Collected(Section):
 
 @dataclass(frozen=True, eq=False)
 class Asked:
-    """[N] questions of one kind: P(fits), whether it did, what the median alone says, the weight of each."""
+    """[N] questions of one kind: P(fits), whether it did, what the median alone says, the weight of each, and whether
+    the limit is within the bounds, so that no is not said.
+    """
 
     what: str
     split: str
@@ -56,6 +58,7 @@ class Asked:
     fits: np.ndarray
     by_median: np.ndarray
     weight: np.ndarray
+    possible: np.ndarray
 
 
 def limits_mib() -> np.ndarray:
@@ -87,12 +90,16 @@ def _asked(
 ) -> Asked:
     """The questions of N runs (MiB): of each, the limits near what is ``said`` of it."""
     limits = limits_mib()
-    found: list[tuple[float, bool, bool, float]] = []
+    found: list[tuple[float, bool, bool, float, bool]] = []
     for one, came, chance in zip(said, measured, chances, strict=True):
         near = limits[(limits >= one.median / 2) & (limits <= 2 * one.median)]
-        found += [(chance(float(limit)), came <= limit, one.median <= limit, 1.0 / len(near)) for limit in near]
-    table = np.array(found, dtype=np.float64).reshape(-1, 4)
-    return Asked(what, split, len(said), table[:, 0], table[:, 1], table[:, 2], table[:, 3])
+        found += [
+            (chance(float(limit)), came <= limit, one.median <= limit, 1.0 / len(near), one.low <= limit)
+            for limit in near
+        ]
+    table = np.array(found, dtype=np.float64).reshape(-1, 5)
+    probability, fitted, by_median, weight, possible = table.T
+    return Asked(what, split, len(said), probability, fitted, by_median, weight, possible > 0)
 
 
 def _language(folder: Path | None) -> Iterator[Asked]:
@@ -143,7 +150,7 @@ def _mean(values: np.ndarray, weight: np.ndarray) -> float:
 
 def _row(asked: Asked) -> tuple[Any, ...]:
     p, came, w = asked.probability, asked.fits, asked.weight
-    yes, no = p >= CONFIDENCE, p <= 1 - CONFIDENCE
+    yes, no = p >= CONFIDENCE, (p <= 1 - CONFIDENCE) & ~asked.possible
     return (
         asked.what,
         asked.split,
@@ -172,6 +179,7 @@ def add(section: Section, folder: Path | None = None) -> None:
         np.concatenate([a.fits for a in every]),
         np.concatenate([a.by_median for a in every]),
         np.concatenate([a.weight / a.weight.sum() for a in every]),
+        np.concatenate([a.possible for a in every]),
     )
     section.corpus = {"runs": pooled.runs, "questions": len(pooled.weight), "limits": len(limits_mib())}
     section.tables.append(Table("P(fits), by laboratory", (*heads, *last), tuple(_row(a) for a in (*every, pooled))))
@@ -195,7 +203,7 @@ def _ran(folder: Path | None) -> Table:
     base = (Path(folder) if folder else data_directory()) / "records"
     rows = schema.read(base / "generation.parquet", "generation")
     keys = ["source", "model", "device", "n_devices", "runtime", "precision", "input_tokens", "output_tokens"]
-    found: dict[tuple[str, str], list[float]] = {}
+    found: dict[tuple[str, str], list[tuple[float, str]]] = {}
     for row in rows[keys].drop_duplicates().itertuples():
         if row.runtime not in _ASKED.get(row.source, ()):
             continue
@@ -206,13 +214,11 @@ def _ran(folder: Path | None) -> Table:
             one = need(Subject(row.model, language), device(row.device), settings, Load(context))
         except PerfPassError:
             continue
-        found.setdefault((row.source, row.runtime), []).append(one.probability)
+        found.setdefault((row.source, row.runtime), []).append((one.probability, one.answer(CONFIDENCE)))
     out = []
     for (source, runtime), said in sorted(found.items()):
-        p = np.array(said)
-        no, unsure = p <= 1 - CONFIDENCE, (p > 1 - CONFIDENCE) & (p < CONFIDENCE)
-        out.append(
-            (f"{source}, {runtime}", len(p), 100 * float(p.mean()), 100 * float(no.mean()), 100 * float(unsure.mean()))
-        )
+        mean = 100 * float(np.mean([p for p, _ in said]))
+        no, unsure = (100 * float(np.mean([a == what for _, a in said])) for what in ("no", "cannot say"))
+        out.append((f"{source}, {runtime}", len(said), mean, no, unsure))
     heads = ("ran, one request by default settings", "configurations", "mean P %", "does not, wrong %", "cannot say %")
     return Table("Configurations that ran", heads, tuple(out))

@@ -1,4 +1,4 @@
-"""What ran must fit: the verdict of `perfpass.prediction.fits` on every record of an accelerator that ran.
+"""What ran must fit: the verdict of `perfpass.decision.fits` on every record of an accelerator that ran.
 
 The records of networks and of language models, in inference and in training, in MIG slices and on whole boards. Asked
 is what `predict`, `predict_llm` and `predict_offline` ask: whether the least that a run needs is within the device's
@@ -18,9 +18,9 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.decision import FitAnswer, fits
 from perfpass.devices import device
 from perfpass.errors import PerfPassError
-from perfpass.prediction import FitAnswer, fits
 from perfpass.predictors.generation.predictor import batch_of, memory
 from perfpass.predictors.judged import together
 from perfpass.predictors.memory import process

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
-from perfpass.devices import Device, catalogue
-from perfpass.devices import device as find_device
+from perfpass.devices.lookup import catalogue
+from perfpass.devices.lookup import device as find_device
+from perfpass.devices.spec import Device
 from perfpass.errors import DeviceError
 
+Found = TypeVar("Found")
+_NAMED = 3
+_VENDORS = ("NVIDIA", "AMD", "Intel")
 _LEAST_CAPABILITY = (7, 0)  # what frameworks and serving stacks of today run on
 
 
@@ -17,11 +22,24 @@ def larger(device: Device, beyond_bytes: int | None = None) -> Iterator[Device]:
     """
     least = device.memory_bytes if beyond_bytes is None else beyond_bytes
     seen: set[int] = set()
-    for other in (*_of_the_same(device), *_boards(device)):
+    for other in (*_of_the_same(device), *boards(device)):
         rounded = round(other.memory_bytes / 2**30)
         if other.memory_bytes > least and rounded not in seen:
             seen.add(rounded)
             yield other
+
+
+def nearest(
+    device: Device, holds: Callable[[Device], Found | None], beyond_bytes: int | None = None
+) -> Iterator[tuple[Device, Found]]:
+    """The first few of `larger` for which ``holds`` finds something, with that."""
+    told = 0
+    for other in larger(device, beyond_bytes):
+        if (held := holds(other)) is not None:
+            yield other, held
+            told += 1
+            if told == _NAMED:
+                return
 
 
 def _of_the_same(device: Device) -> list[Device]:
@@ -39,10 +57,17 @@ def _of_the_same(device: Device) -> list[Device]:
     return [*sorted(slices, key=lambda one: (one.memory_bytes, one.sm_count)), whole]
 
 
-def _boards(device: Device) -> list[Device]:
+def boards(device: Device) -> list[Device]:
+    """Boards of the catalogue that frameworks of today run on, those of the device's vendor first, the least memory
+    first. A chip with unified memory is none: its memory is the host's. Boards of a vendor whose programs are others
+    than those of GPUs are offered to whoever has one.
+    """
     found = [
         one
         for one in catalogue()
-        if one.is_gpu and not one.unified_memory and (one.compute_capability or (9, 0)) >= _LEAST_CAPABILITY
+        if one.is_gpu
+        and not one.unified_memory
+        and (one.compute_capability or (9, 0)) >= _LEAST_CAPABILITY
+        and one.vendor in (*_VENDORS, device.vendor)
     ]
     return sorted(found, key=lambda one: (one.vendor != device.vendor, one.memory_bytes, one.id))

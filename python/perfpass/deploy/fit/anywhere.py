@@ -1,0 +1,50 @@
+"""Which devices hold a model, where none was asked: boards of the catalogue, the cheapest, and the nearest miss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perfpass.deploy.fit.result import Board
+from perfpass.deploy.money import price, read_prices
+from perfpass.devices import Device
+from perfpass.devices.larger import boards, nearest
+from perfpass.errors import DeviceError
+
+VENDOR = "h100-sxm5-80gb"  # whose vendor's devices are told first
+
+
+@dataclass(frozen=True)
+class Found:
+    """``smallest``: the few with the least memory that hold it; ``boards``: all that do, the least memory first;
+    ``below``: the largest board of the vendor told first that does not and has less memory than they, else of another;
+    None where all do.
+    """
+
+    smallest: tuple[Device, ...]
+    boards: tuple[Board, ...]
+    below: Device | None
+
+
+def anywhere(first: Device, holds: Callable[[Device], tuple[float, float] | None]) -> Found:
+    """Every board asked; ``holds`` gives the probability and the bytes where it fits. ``first``: of which vendor."""
+    every = sorted(boards(first), key=lambda one: one.memory_bytes)
+    held = {one.id: found for one in every if (found := holds(one)) is not None}
+    smallest = tuple(one for one, _ in nearest(first, lambda one: held.get(one.id), 0))
+    least = min((one.memory_bytes for one in smallest), default=float("inf"))
+    less = [one for one in every if one.id not in held and one.memory_bytes < least]
+
+    def order(one: Device) -> tuple[bool, int, float]:
+        return one.vendor == first.vendor, one.memory_bytes, one.memory_bandwidth_bytes_s
+
+    below = max(less, key=order, default=None)
+    prices = read_prices()
+    known = []
+    for one in every:
+        if one.id in held:
+            try:
+                usd = price(one, prices).usd_per_hour
+            except DeviceError:
+                usd = None
+            known.append(Board(one.id, one.memory_bytes, held[one.id][0], int(held[one.id][1]), usd))
+    return Found(smallest, tuple(known), below)
