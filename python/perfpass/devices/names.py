@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from perfpass.late import dataclass
 from perfpass.toml_table import parse
 
 _SHIPPED = Path(__file__).with_name("names.toml")

@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from perfpass.bounded_file import exists
 from perfpass.errors import ArgumentError, FileError, FormatError, PerfPassError, UnsupportedError, shown
 from perfpass.importers import configuration_names, definitions, formats, library_names, model_names
+from perfpass.late import dataclass
 from perfpass.text import nearest
 
 Kind = Literal["onnx", "hf", "file", "timm", "torchvision", "definitions"]
