@@ -146,6 +146,7 @@ def _digits(text: str) -> bytes:
     return text.encode().translate(None, _NO_DIGITS)
 
 
+@lru_cache(maxsize=1024)
 def _shipped_as(wanted: str, split: Callable[[str], str]) -> tuple[str, str] | None:
     """The shipped spelling that ``split`` makes ``wanted``, and its device's id; the last of several.
 

@@ -31,7 +31,6 @@ _SAME = (
 )
 # What /proc/cpuinfo appends to the name of a processor: "CPU @ 2.30GHz", "64-Core Processor".
 _CPU_TAIL = re.compile(r"\s*(?:CPU\s*)?@\s*[\d.]+\s*GHz|\s+\d+-Core Processor|\s+Processor$", re.IGNORECASE)
-_FILLERS = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(sorted(_FILLER))})(?![a-z0-9])")
 
 # How names are dressed (`_peels`). Each takes off a layer and keeps groups: name, count (devices), memory (GiB), rest.
 _PEELS = (

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from perfpass.bounded_file import exists
 from perfpass.errors import ArgumentError, FileError, FormatError, PerfPassError, UnsupportedError, shown
-from perfpass.importers import configuration_names, definitions, formats, library_names, model_names
+from perfpass.importers import formats
 from perfpass.late import dataclass
 from perfpass.text import nearest
 
@@ -159,6 +159,8 @@ def _named(text: str, path: Path) -> ModelArgument:
         raise FileError(f"{shown(text)}: no such file;{nearest(path.name, beside) or ' give the path of the model'}")
     if built := _built(text):
         return built
+    from perfpass.importers import configuration_names, definitions, library_names, model_names
+
     found = model_names.find(text)
     if found is not None:
         return ModelArgument("hf", found.configuration, found.stored, found.notes)
@@ -173,9 +175,7 @@ def _named(text: str, path: Path) -> ModelArgument:
         return ModelArgument("file", str(pipeline), repository=text, format="diffusers")
     if what := configuration_names.several(text):
         parts = ", ".join(f"{text}:{part}" for part in configuration_names.parts(text))
-        own = (
-            f"as {parts}" if parts else "exported to ONNX (torch.onnx.export), or as torch modules"
-        )
+        own = f"as {parts}" if parts else "exported to ONNX (torch.onnx.export), or as torch modules"
         raise UnsupportedError(
             f"{shown(text)} is no single network: {what}. Ask for its networks one by one: {own}; a pipeline of "
             "diffusers is read whole, and FOLDER:NETWORK of it, from its folder with model_index.json and the "
@@ -202,6 +202,8 @@ def _named(text: str, path: Path) -> ModelArgument:
 
 def _part(whole: str, part: str) -> ModelArgument | None:
     """A part of a model that is known; None where the model is not. Raises UnsupportedError for another part."""
+    from perfpass.importers import configuration_names
+
     if parts := configuration_names.parts(whole):
         if part.lower() in parts:
             return understood(parts[part.lower()])
@@ -227,6 +229,8 @@ def _part(whole: str, part: str) -> ModelArgument | None:
 
 def _built(text: str) -> ModelArgument | None:
     """A network that a library or we define under this very name; None where none does."""
+    from perfpass.importers import configuration_names, definitions, library_names
+
     if network := configuration_names.network(text):
         return ModelArgument("torchvision", network)
     if library := library_names.library(text):
@@ -298,6 +302,8 @@ def unasked(model: Any, input_shape: Any, dims: Mapping[str, int] | None) -> tup
         return ()
     found = understood(model)
     if found.kind == "definitions":
+        from perfpass.importers import definitions
+
         sized_by = definitions.definition(found.name).sized_by
         return (sized_by,) if sized_by else ()
     return ("image_size",) if found.kind in _BUILT else ()
@@ -305,6 +311,8 @@ def unasked(model: Any, input_shape: Any, dims: Mapping[str, int] | None) -> tup
 
 def _defined(found: ModelArgument, input_shape: Any, dims: Mapping[str, int] | None) -> tuple[Any, Any]:
     """A network of ours and the shapes of its inputs."""
+    from perfpass.importers import definitions
+
     own = definitions.definition(found.name)
     if input_shape:
         set_by = f"--dim {own.sized_by}=N (dims={{'{own.sized_by}': N}})" if own.sized_by else "nothing but the batch"
