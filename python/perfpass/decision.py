@@ -7,12 +7,13 @@ the metadata of an ONNX file, a session's verdict, and what `perfpass pack --fro
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Literal
 
 from perfpass.declared import Anything, Items, Maybe, Number, Table, Text
 from perfpass.errors import ArgumentError, FormatError
 from perfpass.interval import ABOVE_MEMORY, Interval
+from perfpass.late import dataclass
 from perfpass.text import digits, shown_value, size
 
 Answer = Literal["yes", "no", "cannot say"]

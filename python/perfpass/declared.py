@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import date
 from typing import Any
 
 from perfpass.errors import FormatError, PerfPassError
+from perfpass.late import dataclass
 from perfpass.text import instead, shown_value
 
 LONGEST_TEXT = 500  # characters

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 from perfpass.errors import ArgumentError
+from perfpass.late import dataclass
 
 COVERAGE = 0.9
 # Memory's upper bound is one-sided: what a share of the runs lies above it.

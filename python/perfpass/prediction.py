@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib import import_module
 from typing import Any, Literal
 
@@ -14,6 +14,7 @@ from perfpass.interval import ABOVE_MEMORY as ABOVE_MEMORY
 from perfpass.interval import COVERAGE as COVERAGE
 from perfpass.interval import WIDEST_FACTOR as WIDEST_FACTOR
 from perfpass.interval import Interval as Interval
+from perfpass.late import dataclass
 from perfpass.text import WIDTH, columns, count, digits, interval, paragraph, printable, size
 
 SCHEMA_VERSION = 1

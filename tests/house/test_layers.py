@@ -12,7 +12,7 @@ from house.imports import COMPILED, Import, Sources, circles, room_of
 ROOT = Path(__file__).resolve().parents[2]
 
 # What a room may import beside itself and the compiled core, from the ground up.
-_TEXT = {"errors", "text", "extensions"}
+_TEXT = {"errors", "text", "extensions", "late"}
 _FILES = {*_TEXT, "bounded_file", "whole_file", "declared", "toml_table", "json_text", "safetensors", "npz"}
 _FIGURES = {"interval", "decision", "prediction"}
 _DEVICES = {*_FILES, "devices", *_FIGURES}
@@ -27,14 +27,15 @@ MAY_KNOW: dict[str, set[str]] = {
     "errors": set(),
     "text": {"errors"},
     "extensions": {"errors"},
+    "late": set(),
     "bounded_file": {"errors"},
     "whole_file": {"errors", "bounded_file"},
-    "declared": {"errors", "text"},
+    "declared": {"errors", "text", "late"},
     "toml_table": {"errors", "bounded_file", "declared"},
     "json_text": {"errors", "text", "bounded_file", "declared"},
     "npz": {"errors", "text", "declared"},
     "safetensors": {"errors", "text", "declared", "json_text"},
-    "interval": {"errors"},
+    "interval": {"errors", "late"},
     "decision": {*_TEXT, "interval", "declared"},
     "prediction": {*_TEXT, "interval", "decision"},
     "stored_prediction": {"errors", "declared", *_FIGURES},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
@@ -13,7 +13,6 @@ from pathlib import Path
 from perfpass.devices.names import (
     Reading,
     alike,
-    all_joined,
     in_any_order,
     joined,
     may_be_of,
@@ -35,6 +34,8 @@ _EMPTY_PROFILE = re.compile(r"^[\W_]*[:/]|[:/][\W_]*$|\bMIG[\W_]*$", re.IGNORECA
 # Words that make another product of a name: a 3060 Ti is no 3060.
 _OTHER_PRODUCT = frozenset({"ti", "super", "xt", "xtx", "gre"})
 _NVIDIA_SYSTEM = re.compile(r"\bDGX[- ]?(?:\d\w*|[A-Z]\d+)", re.IGNORECASE)
+
+_NO_DIGITS = bytes(set(range(256)) - set(b"0123456789\n"))
 
 _added: dict[str, Device] = {}
 
@@ -129,33 +130,32 @@ def _read_once(path: Path, stamp: int) -> tuple[Device, ...]:
 
 def read_beforehand() -> None:
     """What finding a shipped device reads, whichever it is: for a process that answers many questions."""
-    for table in (_shipped_by_joined, _shipped_spellings, _shipped_by_words, shared, alike):
+    for table in (_shipped_spellings, shared, alike):
         table()
 
 
 @cache
-def _shipped_joined() -> list[tuple[str, str, str]]:
-    """Every shipped spelling as `joined` has it, the device's id, and the spelling; all are split in one pass."""
-    every = [(key, spelling) for key, spellings in shipped().names.items() for spelling in spellings]
-    found = all_joined([spelling for _, spelling in every])
-    return [(short, key, spelling) for short, (key, spelling) in zip(found, every, strict=True)]
+def _shipped_spellings() -> list[tuple[bytes, str, str]]:
+    """Every shipped spelling: the digits in it, the spelling, and its device's id."""
+    every = [(spelling, key) for key, spellings in shipped().names.items() for spelling in spellings]
+    digits = _digits("\n".join(spelling for spelling, _ in every)).split(b"\n")
+    return [(found, spelling, key) for found, (spelling, key) in zip(digits, every, strict=True)]
 
 
-@cache
-def _shipped_by_joined() -> dict[str, str]:
-    """The id of every shipped spelling, as ``_joined`` has it."""
-    return {short: key for short, key, _ in _shipped_joined()}
+def _digits(text: str) -> bytes:
+    return text.encode().translate(None, _NO_DIGITS)
 
 
-@cache
-def _shipped_spellings() -> dict[str, str]:
-    """The spelling in full of every shipped one, as ``joined`` has it: "rtx3080" is "RTX 3080"."""
-    return {short: spelling for short, _, spelling in _shipped_joined()}
+@lru_cache(maxsize=1024)
+def _shipped_as(wanted: str, split: Callable[[str], str]) -> tuple[str, str] | None:
+    """The shipped spelling that ``split`` makes ``wanted``, and its device's id; the last of several.
 
-
-@cache
-def _shipped_by_words() -> dict[str, str]:
-    return {in_any_order(spelling): key for key, spellings in shipped().names.items() for spelling in spellings}
+    Only spellings with the digits of ``wanted`` are split, since no digit is left out of a name: to split all of them
+    takes as long as half a prediction.
+    """
+    digits = sorted(_digits(wanted))
+    near = [(s, key) for found, s, key in _shipped_spellings() if len(found) == len(digits) and sorted(found) == digits]
+    return next((pair for pair in reversed(near) if split(pair[0]) == wanted), None)
 
 
 def _extras() -> dict[str, Device]:
@@ -194,18 +194,19 @@ def _find(name: str) -> Device | None:
 
 def _found(name: str) -> Device | None:
     wanted, words, extras = joined(name), in_any_order(name), _extras()
+    shipped_so = _shipped_as(wanted, joined)  # of every spelling, in full: "rtx3080" is "RTX 3080"
     mine = [(d, {joined(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values()]
     found = next((d for d, spellings in reversed(mine) if wanted in spellings), None)  # the user's devices win
     if found is not None:
-        hidden = _shipped_by_joined().get(wanted, found.id)
+        hidden = found.id if shipped_so is None else shipped_so[1]
         return found if hidden == found.id else _read_as(found, _hides(name, found, hidden))
-    if (key := _shipped_by_joined().get(wanted)) is not None:
-        found = extras.get(key) or shipped().parse(key)
+    if shipped_so is not None:
+        found = extras.get(shipped_so[1]) or shipped().parse(shipped_so[1])
     if found is None:
         reordered = ((d, {in_any_order(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values())
         found = next((d for d, spellings in reordered if words in spellings), None)
-    if found is None and (key := _shipped_by_words().get(words)) is not None:
-        found = extras.get(key) or shipped().parse(key)
+    if found is None and (reordered_so := _shipped_as(words, in_any_order)) is not None:
+        found = extras.get(reordered_so[1]) or shipped().parse(reordered_so[1])
     if found is None and wanted in shared():
         first, *further = shared()[wanted]
         found = extras.get(first) or shipped().parse(first)
@@ -214,7 +215,7 @@ def _found(name: str) -> Device | None:
         return None
     others: list[str] = []
     if wanted not in {joined(found.id), joined(found.name)}:
-        spelling = _shipped_spellings().get(wanted, name)
+        spelling = name if shipped_so is None else shipped_so[0]
         others = [key for key in _shipped_namesakes(spelling) if key != found.id and key not in extras]
         others += _namesakes(spelling, {d.id: (d.id, d.name) for d in extras.values() if d.id != found.id})
     others += [key for key in alike().get(wanted, ()) if key not in others]

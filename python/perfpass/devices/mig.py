@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
 from perfpass.errors import ArgumentError, DeviceError
+from perfpass.late import dataclass
 from perfpass.toml_table import parse
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
+from perfpass.late import dataclass
 from perfpass.toml_table import parse
 
 _SHIPPED = Path(__file__).with_name("names.toml")
@@ -30,7 +31,6 @@ _SAME = (
 )
 # What /proc/cpuinfo appends to the name of a processor: "CPU @ 2.30GHz", "64-Core Processor".
 _CPU_TAIL = re.compile(r"\s*(?:CPU\s*)?@\s*[\d.]+\s*GHz|\s+\d+-Core Processor|\s+Processor$", re.IGNORECASE)
-_FILLERS = re.compile(rf"(?<![a-z0-9])(?:{'|'.join(sorted(_FILLER))})(?![a-z0-9])")
 
 # How names are dressed (`_peels`). Each takes off a layer and keeps groups: name, count (devices), memory (GiB), rest.
 _PEELS = (
@@ -137,29 +137,29 @@ def refusal(name: str) -> str | None:
     return next((reason for pattern, reason in _beyond() if pattern.search(text)), None)
 
 
-@cache
-def _document() -> dict[str, Any]:
-    return parse(_SHIPPED.read_text(encoding="utf-8"))
+def _tables(name: str) -> Any:
+    """What stands under a header of the file; the rest is not parsed, which takes as long as to find a device."""
+    parts = re.split(r"^(?=\[)", _SHIPPED.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    return parse("".join(part for part in parts if part.lstrip("[").startswith(f"{name}]")))[name]
 
 
 @cache
 def shared() -> dict[str, tuple[str, ...]]:
     """A name that several boards have, as `joined` has it -> their ids, the one that it is read as first."""
-    table: dict[str, list[str]] = _document()["shared"]
+    table: dict[str, list[str]] = _tables("shared")
     return {joined(name): tuple(ids) for name, ids in table.items()}
 
 
 @cache
 def alike() -> dict[str, tuple[str, ...]]:
     """A name of one board, as `joined` has it -> ids of others that are called the same, by the driver or by people."""
-    table: dict[str, list[str]] = _document()["alike"]
+    table: dict[str, list[str]] = _tables("alike")
     return {joined(name): tuple(ids) for name, ids in table.items()}
 
 
 @cache
 def _beyond() -> tuple[tuple[re.Pattern[str], str], ...]:
-    groups = _document()["beyond"]
-    return tuple((re.compile(f"(?:{'|'.join(group['names'])})"), group["reason"]) for group in groups)
+    return tuple((re.compile(f"(?:{'|'.join(group['names'])})"), group["reason"]) for group in _tables("beyond"))
 
 
 def without_cpu_tail(name: str) -> str:
@@ -191,9 +191,3 @@ def joined(name: str) -> str:
 def in_any_order(name: str) -> str:
     """Another: its words, in any order."""
     return " ".join(sorted(re.findall(r"[a-z]+|\d+", " ".join(tokens(name)))))
-
-
-def all_joined(spellings: list[str]) -> list[str]:
-    """`joined` of many, split in one pass and not one by one."""
-    text = _plain("\n".join(spellings))
-    return re.sub(r"[^a-z0-9\n]+", "", _FILLERS.sub("", text)).split("\n")

@@ -71,17 +71,21 @@ class Shipped:
         self._parsed: dict[str, Device] = {}
 
     @cached_property
-    def _architectures(self) -> dict[str, Any]:
-        document = parse((FOLDER / "architectures.toml").read_text(encoding="utf-8"))
-        architectures: dict[str, Any] = document["architecture"]
-        return architectures
+    def _architectures(self) -> str:
+        return (FOLDER / "architectures.toml").read_text(encoding="utf-8")
+
+    def _architecture(self, name: str) -> dict[str, Any]:
+        """What devices of an architecture share, by its name: a line of the file, where they share anything."""
+        start = self._architectures.find(f"\n{name} = ") + 1
+        return parse(self._architectures[start : self._architectures.find("\n", start)]) if start else {}
 
     def parse(self, key: str) -> Device:
         """The device of an id."""
         if key not in self._parsed:
             file = self._files[key]
             row = parse(file.block(key))
-            self._parsed[key] = device_of(row, file.sources, self._architectures, file.name)
+            architecture = self._architecture(row.get("architecture", ""))
+            self._parsed[key] = device_of(row, file.sources, architecture, file.name)
         return self._parsed[key]
 
 

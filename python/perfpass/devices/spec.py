@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import DeviceError
+from perfpass.late import dataclass
 
 if TYPE_CHECKING:
     from perfpass.devices.mig import MigGeometry

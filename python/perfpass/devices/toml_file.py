@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from perfpass.declared import Choice, Exactly, Flag, Items, Kind, Named, Number, Table, Text
 from perfpass.devices.spec import IDLE_SHARE_CPU, IDLE_SHARE_GPU, PRECISIONS, Device
 from perfpass.errors import FormatError
+from perfpass.late import dataclass
 from perfpass.toml_table import read_toml
 
 SCHEMA = 1

@@ -5,7 +5,6 @@ The schemas: docs/reference/schemas.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +12,7 @@ import numpy as np
 from perfpass import _core
 from perfpass.errors import ArgumentError, needs
 from perfpass.graph import costs as _costs
+from perfpass.late import dataclass
 
 if TYPE_CHECKING:
     import scipy.sparse

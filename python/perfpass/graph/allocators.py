@@ -7,12 +7,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass import _core
+from perfpass.late import dataclass
 
 if TYPE_CHECKING:
     from perfpass.graph.opgraph import OpGraph

@@ -9,10 +9,11 @@ not is named in the support of a prediction, whose interval then holds the loads
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from perfpass.errors import ArgumentError
+from perfpass.late import dataclass
 from perfpass.text import shown_value, unknown
 
 EXPERTS, DETECTIONS, STEPS, FRAMES = "experts", "detections", "steps", "frames"

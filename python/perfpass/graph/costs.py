@@ -7,10 +7,10 @@ reads it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perfpass import _core
+from perfpass.late import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,7 +6,7 @@ The arrays are read-only views on the compiled core; nothing is copied.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import numpy as np
 
 from perfpass import _core
 from perfpass.errors import needs
+from perfpass.late import dataclass
 
 if TYPE_CHECKING:
     import networkx

@@ -9,7 +9,7 @@ docs/predictors/training_step.md has the rules and how far they are from traced 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from perfpass.errors import ArgumentError
 from perfpass.graph import frozen
 from perfpass.graph.opgraph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, OpGraph
 from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.late import dataclass
 
 # What a row of a training step does. DATA: gradients of activations, WEIGHT: of parameters.
 PARTS: tuple[str, ...] = ("forward", "data", "weight", "optimizer")

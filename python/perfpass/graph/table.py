@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from perfpass import _core
 from perfpass.graph import costs as _costs
+from perfpass.late import dataclass
 
 if TYPE_CHECKING:
     from perfpass.graph.costs import Costs

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from perfpass.graph.opgraph import OpGraph
 from perfpass.graph.step import PHASES
+from perfpass.late import dataclass
 
 
 @dataclass(frozen=True, eq=False, repr=False)

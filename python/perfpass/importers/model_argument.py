@@ -11,13 +11,13 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from perfpass.bounded_file import exists
 from perfpass.errors import ArgumentError, FileError, FormatError, PerfPassError, UnsupportedError, shown
-from perfpass.importers import configuration_names, definitions, formats, library_names, model_names
+from perfpass.importers import formats
+from perfpass.late import dataclass
 from perfpass.text import nearest
 
 Kind = Literal["onnx", "hf", "file", "timm", "torchvision", "definitions"]
@@ -159,6 +159,8 @@ def _named(text: str, path: Path) -> ModelArgument:
         raise FileError(f"{shown(text)}: no such file;{nearest(path.name, beside) or ' give the path of the model'}")
     if built := _built(text):
         return built
+    from perfpass.importers import configuration_names, definitions, library_names, model_names
+
     found = model_names.find(text)
     if found is not None:
         return ModelArgument("hf", found.configuration, found.stored, found.notes)
@@ -200,6 +202,8 @@ def _named(text: str, path: Path) -> ModelArgument:
 
 def _part(whole: str, part: str) -> ModelArgument | None:
     """A part of a model that is known; None where the model is not. Raises UnsupportedError for another part."""
+    from perfpass.importers import configuration_names
+
     if parts := configuration_names.parts(whole):
         if part.lower() in parts:
             return understood(parts[part.lower()])
@@ -225,6 +229,8 @@ def _part(whole: str, part: str) -> ModelArgument | None:
 
 def _built(text: str) -> ModelArgument | None:
     """A network that a library or we define under this very name; None where none does."""
+    from perfpass.importers import configuration_names, definitions, library_names
+
     if network := configuration_names.network(text):
         return ModelArgument("torchvision", network)
     if library := library_names.library(text):
@@ -296,6 +302,8 @@ def unasked(model: Any, input_shape: Any, dims: Mapping[str, int] | None) -> tup
         return ()
     found = understood(model)
     if found.kind == "definitions":
+        from perfpass.importers import definitions
+
         sized_by = definitions.definition(found.name).sized_by
         return (sized_by,) if sized_by else ()
     return ("image_size",) if found.kind in _BUILT else ()
@@ -303,6 +311,8 @@ def unasked(model: Any, input_shape: Any, dims: Mapping[str, int] | None) -> tup
 
 def _defined(found: ModelArgument, input_shape: Any, dims: Mapping[str, int] | None) -> tuple[Any, Any]:
     """A network of ours and the shapes of its inputs."""
+    from perfpass.importers import definitions
+
     own = definitions.definition(found.name)
     if input_shape:
         set_by = f"--dim {own.sized_by}=N (dims={{'{own.sized_by}': N}})" if own.sized_by else "nothing but the batch"

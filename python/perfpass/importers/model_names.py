@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import re
-from dataclasses import dataclass
 
 from perfpass.importers import configuration_names
+from perfpass.late import dataclass
 
 # What tuning, packing and benchmarks append to a name, with layers and widths unchanged: "-Instruct", "-it", "-chat",
 # "-hf", shards, remarks in brackets, what a run was made with, and the accuracy target of MLPerf ("-99.9").

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass import _core
 from perfpass.errors import ArgumentError, about
 from perfpass.graph import OpGraph
 from perfpass.graph.assumed import DETECTIONS, Assumed, checked
+from perfpass.late import dataclass
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:

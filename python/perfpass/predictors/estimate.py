@@ -7,11 +7,11 @@ N = 1, so there is one set of formulas.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
+from perfpass.late import dataclass
 from perfpass.prediction import COVERAGE, LEVEL_WIDTHS, SUPPORT_LEVELS, Interval, MemoryFigures, Support
 
 if TYPE_CHECKING:

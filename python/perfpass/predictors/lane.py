@@ -7,12 +7,13 @@ follow: `score` gives them as arrays, `estimate` those of one graph in words.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.late import dataclass
 from perfpass.prediction import SUPPORT_LEVELS, Support
 from perfpass.predictors.calibration import correction as calibrated
 from perfpass.predictors.calibration.posterior import TRAITS

@@ -7,12 +7,12 @@ trees add (learned/ratio_trees.py).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfpass.graph import OPERATOR_CLASSES, OPERATORS
+from perfpass.late import dataclass
 
 if TYPE_CHECKING:
     from perfpass.devices import Device

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import DTYPES
 from perfpass.graph.step import OPTIMIZERS
+from perfpass.late import dataclass
 from perfpass.predictors import quantisation
 from perfpass.predictors import sparsity as sparse
 from perfpass.predictors.roofline import ISSUE_S, RATES

@@ -6,10 +6,10 @@ import functools
 import importlib
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import UnsupportedError, needs
+from perfpass.late import dataclass
 from perfpass.text import nearest
 
 if TYPE_CHECKING:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from perfpass.bounded_file import open_regular, reason
 from perfpass.errors import FileError, shown
+from perfpass.late import dataclass
 
 HEAD_BYTES = 4096
 _ZIP = b"PK\x03\x04"

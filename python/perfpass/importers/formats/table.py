@@ -6,12 +6,12 @@ import gc
 import importlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from perfpass.errors import LimitError, about
 from perfpass.importers.formats import marks, mlir_content
+from perfpass.late import dataclass
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph

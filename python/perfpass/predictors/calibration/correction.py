@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.late import dataclass
 from perfpass.predictors.calibration import posterior as calibration
 from perfpass.predictors.calibration.posterior import TRAIT_COLUMNS, Calibration, Posterior
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Run, Runs

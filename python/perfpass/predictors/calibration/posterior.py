@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ import numpy as np
 
 from perfpass.declared import Anything, Choice, Exactly, Items, Maybe, Named, Number, Table, Text
 from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.late import dataclass
 from perfpass.predictors.calibration import device_file
 from perfpass.predictors.inference.features import FEATURES, SOFTWARE_FEATURES
 from perfpass.predictors.learned import artefacts

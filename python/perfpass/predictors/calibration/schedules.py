@@ -9,13 +9,14 @@ a record stay as they are. NumPy alone; what reads TVM's files is `tvm_perfpass.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from perfpass.errors import ArgumentError
 from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.late import dataclass
 
 if TYPE_CHECKING:
     from perfpass.devices import Device

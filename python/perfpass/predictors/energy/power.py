@@ -6,11 +6,12 @@ The three shares are fitted on measured GEMM kernels (aiconfigurator; training.p
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.late import dataclass
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.roofline import BYTE_JOULES_GDDR, FLOP_JOULES
 

@@ -9,7 +9,6 @@ its own peak, clock, caches, bandwidth and cores.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
+from perfpass.late import dataclass
 from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.operators import FUSING
 from perfpass.predictors.learned import artefacts

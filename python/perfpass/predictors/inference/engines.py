@@ -9,12 +9,13 @@ level depends on a size, so the time never falls with the batch, the sequence or
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.late import dataclass
 from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.levels import Levels
 from perfpass.predictors.inference.operators import (

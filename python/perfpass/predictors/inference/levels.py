@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 from perfpass.errors import ArtefactError
+from perfpass.late import dataclass
 from perfpass.predictors.learned import artefacts
 
 _Own = TypeVar("_Own", bound="Levels")

@@ -11,7 +11,6 @@ the time never falls with the batch, the sequence or a smaller slice. NumPy alon
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
+from perfpass.late import dataclass
 from perfpass.predictors.inference.levels import Levels
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import (

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -22,6 +22,7 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.graph.table import Tables
+from perfpass.late import dataclass
 from perfpass.prediction import SUPPORT_LEVELS, Support
 from perfpass.predictors import roofline
 from perfpass.predictors.estimate import Bounds, Columns, Notes, shares

@@ -6,13 +6,14 @@ An area (`RatioFeatures`) says which groups of operators it has, which sizes cou
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.late import dataclass
 from perfpass.predictors import roofline
 from perfpass.predictors.roofline import GROUPS
 

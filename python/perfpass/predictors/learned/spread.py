@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.late import dataclass
 from perfpass.prediction import COVERAGE
 
 # Of what an interval is wide: causes with a smaller share of its squares are not named.

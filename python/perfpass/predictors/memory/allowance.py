@@ -10,10 +10,10 @@ estimated here, by hand and wider.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArtefactError
+from perfpass.late import dataclass
 
 if TYPE_CHECKING:
     from perfpass.devices import Device

@@ -9,7 +9,6 @@ ONNX Runtime the file's, and packed copies; TVM the library's file and its own c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import ArtefactError
+from perfpass.late import dataclass
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.memory.allocation import weight_copies

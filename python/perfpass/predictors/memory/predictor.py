@@ -8,13 +8,13 @@ its upper bound 98 in 100: too little memory is a crash, too much is only money.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfpass.errors import ArtefactError
 from perfpass.graph.allocators import USES
+from perfpass.late import dataclass
 from perfpass.prediction import Interval, MemoryFigures, Support
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.memory.allowance import driver_bytes_of

@@ -7,12 +7,12 @@ what the optimizer's list kernels make for a moment. In use is what the caching 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass.graph.step import OPTIMIZERS
+from perfpass.late import dataclass
 from perfpass.predictors.memory.allocation import weight_copies
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
 

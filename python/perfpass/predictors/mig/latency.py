@@ -11,7 +11,7 @@ efficiencies. Fitted on ParvaGPU's measurements (perfpass.training.mig); scoring
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError, UnsupportedError
+from perfpass.late import dataclass
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.estimate import Bounds, Columns, Estimates
 from perfpass.predictors.learned import artefacts
