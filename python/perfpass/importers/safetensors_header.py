@@ -27,6 +27,7 @@ SUFFIX = ".safetensors"
 _LARGEST_HEADER_BYTES = 100_000_000  # the format's own limit
 _LARGEST_INDEX_BYTES = 64 * 2**20
 _MOST_FILES, _MOST_DIMENSIONS, _WIDEST = 1_000, 32, 2**48
+_MOST_ELEMENTS = 2**62
 BITS: dict[str, int] = {
     **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
     **dict.fromkeys(("F32", "I32", "U32"), 32),
@@ -69,7 +70,8 @@ def read(path: str | os.PathLike[str]) -> Listed:
     """The tensors of a file, of an index's files, or of a folder's.
 
     Raises FileError for what cannot be opened, FormatError for what is no safetensors file, is cut off or contradicts
-    itself, LimitError for a header over 100 MB, UnsupportedError for a type of tensor that the format does not have.
+    itself, LimitError for a header over 100 MB and a tensor of over 2^62 elements, UnsupportedError for a type of
+    tensor that the format does not have.
     """
     place = Path(path)
     if place.is_dir():
@@ -205,6 +207,8 @@ def _tensor(name: str, entry: Any, where: str) -> tuple[Tensor, int, int]:
         raise FormatError(f"{what} has the shape {shown_value(shape)}; a list of whole numbers is needed")
     if not isinstance(offsets, list) or len(offsets) != 2 or any(type(at) is not int or at < 0 for at in offsets):
         raise FormatError(f"{what} has the data_offsets {shown_value(offsets)}; where it begins and ends is needed")
+    if math.prod(shape) > _MOST_ELEMENTS:
+        raise LimitError(f"{what} has the shape {shown_value(shape)}, which is over 2^62 elements")
     bits = math.prod(shape) * BITS[dtype]
     begin, end = offsets
     if bits % 8 or end - begin != bits // 8:
