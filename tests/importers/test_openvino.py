@@ -22,6 +22,7 @@ from perfpass.graph import OPERATORS, ROLES, OpGraph, costs
 from perfpass.importers import torch as tracer
 from perfpass.importers.formats import Content, Sizes, recognised
 from perfpass.importers.formats.openvino import contents, document, inputs, operators, read, shapes
+from perfpass.importers.formats.openvino.constants import Constants
 
 FILES = Path(__file__).parent / "files"
 OPEN = {"ov_images_open": {"x:2": 32, "x:3": 32}, "ov_block_open": {"ids:1": 8}}
@@ -82,6 +83,14 @@ def test_weights_of_a_file_that_fixes_its_sizes_are_never_opened(tmp_path: Path)
     path = Path(shutil.copy(FILES / "ov_block.xml", tmp_path))
     (tmp_path / "ov_block.bin").symlink_to("/dev/zero")
     assert total(read(path, Sizes())) == total(load("ov_block"))
+
+
+def test_a_place_of_thousands_of_digits_is_told_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "model.bin").write_bytes(bytes(8))
+    data = {"element_type": "i64", "offset": "9" * 4000, "size": "8"}
+    with pytest.raises(FormatError, match="4000 digits") as error:
+        Constants(tmp_path / "model.xml").read(data, (1,))
+    assert len(str(error.value)) < 400
 
 
 @pytest.mark.parametrize("name", ["ov_block_open", "ov_images_open"])

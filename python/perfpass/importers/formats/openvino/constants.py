@@ -16,6 +16,7 @@ from perfpass.bounded_file import open_regular
 from perfpass.errors import FormatError, shown
 from perfpass.importers.formats.openvino.shapes import MOST_VALUES
 from perfpass.importers.formats.shapes import Shape
+from perfpass.text import shown_value
 
 _TYPES = {"i64": "<i8", "i32": "<i4", "u64": "<u8", "u32": "<u4", "boolean": "?"}  # shorter ones are weights
 _FLOATS = {"f32": "<f4", "f16": "<f2", "f64": "<f8"}
@@ -47,8 +48,8 @@ class Constants:
             return None
         if size != wanted or not 0 <= offset <= os.fstat(self._file).st_size - size:
             raise FormatError(
-                f"{shown(self.path)}: the model's document places {wanted} bytes at {offset}, and they are not there; "
-                "the two files belong to different models, or one is cut"
+                f"{shown(self.path)}: the model's document places {wanted} bytes at {shown_value(offset)}, and they "
+                "are not there; the two files belong to different models, or one is cut"
             )
         return np.frombuffer(os.pread(self._file, wanted, offset), dtype).reshape(shape)
 
