@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, time
 from typing import Any
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape, quoteattr
 
 import tomllib
 
@@ -113,6 +115,50 @@ class Toml:
         except (ValueError, RecursionError):
             return []
         return [toml(less) for less in without_one(tree)]
+
+
+@dataclass(frozen=True)
+class Xml:
+    """One XML document, whose elements are damaged as ``[tag, attributes, text, *children]``."""
+
+    words: Sequence[str] = ()
+
+    def mutated(self, data: bytes, rng: random.Random) -> bytes:
+        """The document with damage done to its tree, or to its text."""
+        try:
+            tree = _of_element(ElementTree.fromstring(data))
+        except (ElementTree.ParseError, ValueError, RecursionError):
+            return torn(data, rng)
+        if not rng.randrange(6):
+            return torn(data, rng)
+        return xml(damaged(tree, rng, self.words))
+
+    def smaller(self, data: bytes) -> list[bytes]:
+        """Documents with one part less, largest parts first; none where the text is no XML."""
+        try:
+            tree = _of_element(ElementTree.fromstring(data))
+        except (ElementTree.ParseError, ValueError, RecursionError):
+            return []
+        return [xml(less) for less in without_one(tree)[:4000]]
+
+
+def _of_element(element: ElementTree.Element) -> list[Any]:
+    return [element.tag, dict(element.attrib), (element.text or "").strip(), *map(_of_element, element)]
+
+
+def xml(tree: Any) -> bytes:
+    """A tree as text, whatever damage was done to it; what XML has no letters for is left out."""
+    return _as_xml(tree).encode("utf-8", "ignore")
+
+
+def _as_xml(tree: Any) -> str:
+    if not isinstance(tree, list) or not tree:
+        return escape(str(tree)[:5000]) if isinstance(tree, str) else escape(as_json(tree).decode()[:5000])
+    tag, attributes = str(tree[0])[:300] or "e", tree[1] if len(tree) > 1 and isinstance(tree[1], dict) else {}
+    stated = "".join(
+        f" {k}={quoteattr(v if isinstance(v, str) else as_json(v).decode())}" for k, v in attributes.items()
+    )
+    return f"<{tag}{stated}>{''.join(map(_as_xml, tree[2:]))}</{tag}>"
 
 
 @dataclass(frozen=True)

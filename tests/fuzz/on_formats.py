@@ -21,7 +21,7 @@ from perfpass.importers.onnx import Input
 from perfpass.llm import language_model
 
 from .containers import BINARY, Archive, Framed, Tokens, Wire, archived
-from .documents import Json
+from .documents import Json, Xml
 from .mutations import as_json
 from .oracle import figures, naming
 from .target import ROOT, Form, Target, file, folder
@@ -39,16 +39,16 @@ def _graph(name: str) -> Callable[[bytes], None]:
     def run(data: bytes) -> None:
         path = file(name, data)
         with naming(path):
-            found = formats.recognised(formats.Content.of(path))
-            declared = found.inputs(path) if found else ()
-            graph = _at_some_shape(path, declared)
+            graph = at_some_shape(path)
         figures(costs.count(graph).totals)
 
     return run
 
 
-def _at_some_shape(path: Path, declared: Sequence[Input]) -> OpGraph:
-    """The graph at the first of the shapes that the file takes. Raises as `perfpass.load`."""
+def at_some_shape(path: Path) -> OpGraph:
+    """The graph of a model at the first of the shapes that it takes, open sizes set. Raises as `perfpass.load`."""
+    found = formats.recognised(formats.Content.of(path))
+    declared: Sequence[Input] = found.inputs(path) if found else ()
     unstated = _UNSTATED if any(i.shape is None for i in declared) else _UNSTATED[:1]
     is_open = any(i.shape is None or not all(isinstance(d, int) for d in i.shape) for i in declared)
     for shape in unstated:
@@ -65,12 +65,12 @@ def _size(declared: int | str) -> int:
     return declared if isinstance(declared, int) else _OPEN
 
 
-def _modules(*patterns: str) -> tuple[str, ...]:
+def modules(*patterns: str) -> tuple[str, ...]:
     found = [path for pattern in patterns for path in sorted((ROOT / _READERS).glob(pattern))]
     return tuple(str(path.relative_to(ROOT)) for path in found if path.name != "__init__.py")
 
 
-def _of_files(*patterns: str) -> Callable[[], list[bytes]]:
+def of_files(*patterns: str) -> Callable[[], list[bytes]]:
     @cache
     def seeds() -> list[bytes]:
         paths = [path for pattern in patterns for path in sorted(FILES.glob(pattern))]
@@ -219,62 +219,62 @@ def _pipeline(data: bytes) -> None:
 _JSON = Json()
 
 
-def _target(name: str, seeds: Callable[[], list[bytes]], form: Form, modules: tuple[str, ...], ending: str) -> Target:
+def target(name: str, seeds: Callable[[], list[bytes]], form: Form, modules: tuple[str, ...], ending: str) -> Target:
     return Target(name, _graph(f"model.{ending}"), seeds, form, modules)
 
 
 TARGETS: tuple[Target, ...] = (
-    _target("keras-archive", _keras_archives, Archive({"config.json": _JSON}), _modules("keras/*.py"), "keras"),
-    _target("keras-hdf5", _of_files("*.h5"), BINARY, _modules("keras/hdf5.py"), "h5"),
-    _target(
+    target("keras-archive", _keras_archives, Archive({"config.json": _JSON}), modules("keras/*.py"), "keras"),
+    target("keras-hdf5", of_files("*.h5"), BINARY, modules("keras/hdf5.py"), "h5"),
+    target(
         "tensorflow",
-        _of_files("*.saved_model/saved_model.pb", "frozen.pb"),
+        of_files("*.saved_model/saved_model.pb", "frozen.pb"),
         Wire(),
-        _modules("tensorflow/*.py", "protobuf.py"),
+        modules("tensorflow/*.py", "protobuf.py"),
         "pb",
     ),
-    _target(
+    target(
         "openvino",
-        _of_files("ov_block.xml", "ov_control.xml", "ov_lstm.xml", "ov_*_fp16.xml", "ov_*_int4.xml"),
-        Tokens(),
-        _modules("openvino/*.py"),
+        of_files("ov_block.xml", "ov_control.xml", "ov_lstm.xml", "ov_*_fp16.xml", "ov_*_int4.xml"),
+        Xml(),
+        modules("openvino/*.py"),
         "xml",
     ),
-    _target("paddle-pir", _of_files("paddle/*.json.gz"), _JSON, _modules("paddle/*.py"), "json"),
-    _target("paddle-program", _of_files("paddle/*.pdmodel.gz"), Wire(), _modules("paddle/program_desc.py"), "pdmodel"),
-    _target(
+    target("paddle-pir", of_files("paddle/*.json.gz"), _JSON, modules("paddle/*.py"), "json"),
+    target("paddle-program", of_files("paddle/*.pdmodel.gz"), Wire(), modules("paddle/program_desc.py"), "pdmodel"),
+    target(
         "coreml",
-        _of_files("*.mlmodel", "*.mlpackage/Data/com.apple.CoreML/model.mlmodel"),
+        of_files("*.mlmodel", "*.mlpackage/Data/com.apple.CoreML/model.mlmodel"),
         Wire(),
-        _modules("coreml/*.py"),
+        modules("coreml/*.py"),
         "mlmodel",
     ),
-    _target("ncnn", _of_files("ncnn/*.param"), Tokens(), _modules("ncnn/*.py"), "param"),
-    _target("tensorrt", lambda: [as_json(_ENGINE)], _JSON, _modules("tensorrt.py"), "json"),
+    target("ncnn", of_files("ncnn/*.param"), Tokens(), modules("ncnn/*.py"), "param"),
+    target("tensorrt", lambda: [as_json(_ENGINE)], _JSON, modules("tensorrt.py"), "json"),
     Target("gguf", _gguf, _gguf_files, BINARY, ("python/perfpass/importers/gguf.py",)),
     Target("safetensors", _safetensors, _headers, Framed(_JSON), ("python/perfpass/importers/safetensors_header.py",)),
 )
 if find_spec("torch"):
     _CODE = Tokens()
     TARGETS += (
-        _target(
+        target(
             "torch-export",
             lambda: _torch_archives(True),
             Archive({"*.json": _JSON}),
-            _modules("torch_export.py", "torch_replay.py", "archive.py"),
+            modules("torch_export.py", "torch_replay.py", "archive.py"),
             "pt2",
         ),
-        _target(
+        target(
             "torchscript",
             lambda: _torch_archives(False),
             Archive({"*/code/*.py": _CODE, "*.pkl": BINARY}),
-            _modules("torchscript.py", "script_*.py"),
+            modules("torchscript.py", "script_*.py"),
             "pt",
         ),
     )
 if find_spec("diffusers"):
     TARGETS += (
-        Target("diffusers", _pipeline, lambda: [as_json(_PIPELINE)], _JSON, _modules("diffusers/*.py"), seconds=60),
+        Target("diffusers", _pipeline, lambda: [as_json(_PIPELINE)], _JSON, modules("diffusers/*.py"), seconds=60),
     )
 if find_spec("jaxlib"):
-    TARGETS += (_target("mlir-bytecode", _of_files("*.jax"), BINARY, _modules("stablehlo.py"), "jax"),)
+    TARGETS += (target("mlir-bytecode", of_files("*.jax"), BINARY, modules("stablehlo.py"), "jax"),)

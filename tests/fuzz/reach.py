@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .target import ROOT
+
+if TYPE_CHECKING:
+    import coverage
 
 MOST_KEPT = 40  # inputs of a target that are kept for the lines that they reach
 _LONGEST_KEPT = 8000  # bytes
 
 
-def report(names: list[str] | None, place: Path) -> None:
-    """Prints lines reached by module, by all kept inputs of the targets and what the last campaign left of each."""
+def counting() -> coverage.Coverage:
+    """A count of lines that has begun. Before perfpass is imported: else its definitions count as not reached."""
     import coverage
 
     counted = coverage.Coverage(data_file=None, source=[str(ROOT / "python" / "perfpass")])
     counted.start()
+    return counted
+
+
+def report(names: list[str], place: Path, counted: coverage.Coverage) -> None:
+    """Prints lines reached by module, by all kept inputs of the targets and what the last campaign left of each."""
     from . import corpus
     from .oracle import judged
     from .targets import TARGETS
 
     modules: dict[str, None] = {}
-    for name in names or TARGETS:
+    for name in names:
         target = TARGETS[name]
         left = (path.read_bytes() for path in sorted((place / name / "inputs").glob("*")))
         for data in [*target.seeds(), *(one.data for one in corpus.read(name)), *left]:
@@ -34,7 +43,7 @@ def report(names: list[str] | None, place: Path) -> None:
         print(f"{module.removeprefix('python/perfpass/'):42} {len(statements):4} {share:5.1f} %  {text}")
 
 
-def keep(names: list[str] | None, place: Path) -> None:
+def keep(names: list[str], place: Path) -> None:
     """Keeps, beside the problems, the inputs of the last campaign that reach lines which no other kept input does."""
     import coverage
 
@@ -42,7 +51,7 @@ def keep(names: list[str] | None, place: Path) -> None:
     from .oracle import judged
     from .targets import TARGETS
 
-    for name in names or TARGETS:
+    for name in names:
         target = TARGETS[name]
         kept = [one for one in corpus.read(name) if one.why.startswith("found")]
         sure = [*target.seeds(), *(one.data for one in kept)]
