@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from perfpass.importers.formats.sizes import Sizes
 
 _MOST_BYTES = 1 << 28
+_MOST_SIZES = 8  # of a kernel, its strides and the like: as many as a tensor of TensorRT has dimensions
 _MOST_LAYERS = 1_000_000
 # ParameterType, or LayerType where a layer has none, in lower case -> canonical kind.
 _KINDS = {
@@ -294,6 +295,8 @@ class _Reading:
             attributes = {"transpose_b": 1}
         elif kind == "conv_transpose":
             shape = [each * groups, maps // groups, *kernel]
+            if each * groups >= 1 << 48:
+                raise LimitError(f"layer {label!r} reads {each * groups} channels; fewer than 2^48 are read")
             attributes |= {"groups": groups, "weight_layout": 2}
         else:
             shape = [maps, each, *kernel]
@@ -341,6 +344,7 @@ def _number(layer: dict[str, Any], key: str) -> int:
 def _numbers(layer: dict[str, Any], key: str) -> list[int]:
     value = layer.get(key, [])
     found = value if isinstance(value, list) else [value]
-    if any(isinstance(v, bool) or not isinstance(v, int) or not -(1 << 30) < v < 1 << 30 for v in found):
+    whole = all(isinstance(v, int) and not isinstance(v, bool) and abs(v) < 1 << 30 for v in found)
+    if len(found) > _MOST_SIZES or not whole:
         raise FormatError(f"layer {str(layer.get('Name'))[:80]!r}: {key} is {str(value)[:80]}; write the file again")
     return found
