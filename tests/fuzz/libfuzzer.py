@@ -62,9 +62,16 @@ def fuzz(name: str, seconds: float, place: Path, seed: int) -> int:
     for folder in (inputs, starts):
         folder.mkdir(parents=True, exist_ok=True)
     _write(starts, _starts(name))
+    (place / "words").write_text("".join(f'"{word}"\n' for word in _words(_starts(name))))
     for old in _problems(place):
         old.unlink()
-    settings = {**_LIMITS, "seed": seed, "artifact_prefix": f"{place}/", "print_final_stats": 1}
+    settings = {
+        **_LIMITS,
+        "seed": seed,
+        "artifact_prefix": f"{place}/",
+        "dict": place / "words",
+        "print_final_stats": 1,
+    }
     program, runs, spent = _BUILD / SOURCES[name][0], 0, 0.0
     log = place / "log"
     log.write_bytes(b"")
@@ -120,6 +127,12 @@ def _starts(name: str) -> list[bytes]:
     if kind == "onnx":
         found += [one.build() for one in hostile_files.FILES]
     return [data for data in found if len(data) <= 1 << 18]
+
+
+def _words(contents: Iterable[bytes]) -> list[str]:
+    """Names of operators and attributes in the seeds: libFuzzer puts them in and changes one for another."""
+    found = {word.decode() for data in contents for word in re.findall(rb"[A-Za-z][A-Za-z_.]{3,30}", data)}
+    return sorted(found)[:1000]
 
 
 def _write(folder: Path, contents: Iterable[bytes]) -> None:
