@@ -16,6 +16,7 @@ from perfpass.importers.formats.shapes import Shape, einsum, places, same_paddin
 
 Rule = Callable[[Layer, "Sequence[Shape]"], list[Shape]]
 _MISSING = -233
+_MOST_WORDS, _LONGEST_NUMBER = 200, 18  # of the expression of a Reshape
 _BINARY: dict[str, Callable[[int, int], int]] = {
     "+": operator.add,
     "-": operator.sub,
@@ -29,6 +30,7 @@ _OF_FOUR = (
     "whdc hwdc wdhc dwhc hdwc dhwc whcd hwcd wchd cwhd hcwd chwd wdch dwch wcdh cwdh dcwh cdwh hdcw dhcw hcdw chdw "
     "dchw cdhw"
 )
+_AXES = ("", "w", "hw", "chw", "cdhw")  # of a blob by its rank
 _ORDERS = {
     2: ((0, 1), (1, 0)),
     3: ((0, 1, 2), (0, 2, 1), (1, 0, 2), (1, 2, 0), (2, 0, 1), (2, 1, 0)),
@@ -140,8 +142,11 @@ def _by_expression(layer: Layer, given: Sequence[Shape]) -> Shape:
     operands ("//(768,2)"), so that the words are worked off from the last one.
     """
     found: list[int] = []
-    for word in reversed([w for w in re.split(r"[(),\s]+", layer.text(6)) if w]):
-        if word.lstrip("-").isdigit():
+    words = [w for w in re.split(r"[(),\s]+", layer.text(6)) if w]
+    if len(words) > _MOST_WORDS:
+        raise ShapeError(f"{layer}: sizes of {len(words)} words; at most {_MOST_WORDS} are read")
+    for word in reversed(words):
+        if len(word) <= _LONGEST_NUMBER and word.lstrip("-").isdigit():
             found.append(int(word))
         elif len(word) == 2 and word[0].isdigit() and word[1] == "n":
             found.append(1)  # a blob has no batch
@@ -153,6 +158,8 @@ def _by_expression(layer: Layer, given: Sequence[Shape]) -> Shape:
             found.append(_BINARY[word](found.pop(), found.pop()))
         else:
             raise ShapeError(f"{layer}: a size of {word[:40]!r}; export the model with fixed shapes")
+        if abs(found[-1]) >= 1 << 62:
+            raise ShapeError(f"{layer}: a size of {found[-1]}; check the expression")
     return _completed(layer, given[0], found)
 
 
@@ -169,7 +176,7 @@ def _permuted(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
     shape = given[0]
     if len(shape) < 2:
         return [shape]
-    return [tuple(shape[i] for i in _ORDERS[len(shape)][layer.whole(0)])]
+    return [tuple(shape[i] for i in _ORDERS.get(len(shape), ())[layer.whole(0)])]
 
 
 def _joined(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
@@ -221,8 +228,7 @@ def _cropped(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
         return [given[1]]
     # (offset, size, offset from the end) of w, h, c and d
     numbers = {"w": (0, 3, 6), "h": (1, 4, 7), "c": (2, 5, 8), "d": (13, 14, 15)}
-    names = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}[len(shape)]
-    for i, name in enumerate(names):
+    for i, name in enumerate(_AXES[len(shape)]):
         offset, size, back = (layer.whole(n) for n in numbers[name])
         shape[i] = shape[i] - offset - back if size in (_MISSING, 0) else size
     return [tuple(shape)]
@@ -296,7 +302,7 @@ def _recurrent(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
 
 def _squeezed(layer: Layer, given: Sequence[Shape]) -> list[Shape]:
     shape, axes = given[0], set()
-    names = {1: "w", 2: "hw", 3: "chw", 4: "cdhw"}[len(shape)]
+    names = _AXES[len(shape)]
     asked = layer.list_of(3)
     for i, (name, size) in enumerate(zip(names, shape, strict=True)):
         flag = layer.whole({"w": 0, "h": 1, "c": 2, "d": 11}[name])

@@ -133,7 +133,9 @@ def _layer(row: list[str]) -> Layer:
 def _array(value: str) -> str | list[Number]:
     if value.startswith('"'):
         return value.strip('"')
-    length, *numbers = value.split(",")
+    length, *numbers = value.split(",", _MOST_NUMBERS + 1)
+    if len(numbers) > _MOST_NUMBERS:
+        raise LimitError(f"an ncnn .param file with an array of over {_MOST_NUMBERS} numbers")
     found = [v for word in numbers if not isinstance(v := _number(word), str)]
     if int(length) != len(found):
         raise FormatError(f"an ncnn .param file with an array of {len(found)} numbers that says {length[:20]}")
