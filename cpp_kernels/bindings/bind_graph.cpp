@@ -65,6 +65,11 @@ OpGraph with_stated(const OpGraph& graph, const nb::list& nodes) {
   return copy;
 }
 
+/// As the errors of Python show it: a number of thousands of digits has no repr.
+std::string shown(nb::handle value) {
+  return nb::cast<std::string>(nb::module_::import_("perfpass.text").attr("shown_value")(value));
+}
+
 }  // namespace
 
 NodeAttributes attributes_from_dict(const nb::dict& values) {
@@ -76,7 +81,10 @@ NodeAttributes attributes_from_dict(const nb::dict& values) {
     std::size_t i = 0;
     while (i < names.size() && names[i] != name) ++i;
     if (i == names.size()) throw Error(ErrorCode::argument, "no node attribute named '" + std::string(name) + "'");
-    columns[i] = nb::cast<std::int32_t>(value);
+    if (!nb::try_cast(value, columns[i])) {
+      throw Error(ErrorCode::limit, "attribute " + std::string(name) + " of an operator is " + shown(value) +
+                                        "; whole numbers of 32 bits are read");
+    }
   }
   return attributes;
 }
@@ -140,6 +148,21 @@ void register_graph(nb::module_& m) {
           "add_tensor",
           [](GraphBuilder& b, std::string_view name, std::string_view dtype, const std::vector<std::int64_t>& shape,
              std::string_view role) { return b.add_tensor(name, dtype_from_name(dtype), shape, role_from_name(role)); },
+          nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("role"))
+      .def(  // sizes that 64 bits do not hold
+          "add_tensor",
+          [](GraphBuilder&, std::string_view name, std::string_view, const nb::sequence& shape,
+             std::string_view) -> TensorId {
+            for (const nb::handle size : shape) {
+              std::int64_t held;
+              if (!nb::try_cast(size, held)) {
+                throw Error(ErrorCode::limit, "tensor '" + std::string(name.substr(0, 80)) + "': a dimension of " +
+                                                  shown(size) + "; whole numbers below 2^48 are read");
+              }
+            }
+            throw Error(ErrorCode::argument,
+                        "tensor '" + std::string(name.substr(0, 80)) + "': its name, type and role are texts");
+          },
           nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("role"))
       .def(
           "add_node",

@@ -110,6 +110,17 @@ def test_sizes_past_the_bounds_are_refused(shape, message):
         _core.GraphBuilder().add_tensor("t", "float32", shape, "input")
 
 
+@pytest.mark.parametrize("size", [2**63, -(2**70), 10**6000], ids=["64 bits", "70 bits", "20,000 bits"])
+def test_sizes_and_attributes_that_no_integer_of_the_core_holds_are_refused(size):
+    builder = _core.GraphBuilder()
+    with pytest.raises(LimitError, match="tensor 't': a dimension of"):
+        builder.add_tensor("t", "float32", [1, size], "input")
+    x = builder.add_tensor("x", "float32", [1], "input")
+    for value in (size, 2**31):
+        with pytest.raises(LimitError, match=r"attribute contraction .* 32 bits"):
+            builder.add_node("einsum", "Einsum", "n", {"contraction": value}, [x], [])
+
+
 def test_unknown_names_are_refused():
     builder = _core.GraphBuilder()
     with pytest.raises(ArgumentError, match="tensor role 'parameter'; allowed are"):
