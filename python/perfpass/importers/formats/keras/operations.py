@@ -17,6 +17,7 @@ from perfpass.importers.formats.spatial import contraction, convolution, reduced
 from perfpass.text import shown_value
 
 Compute = Callable[..., Any]
+_MOST_PARTS = 10_000
 
 _ELEMENTWISE = {
     "add": "Add",
@@ -210,16 +211,18 @@ def split(layer: Layer, x: Tensor, *_: Any, **__: Any) -> list[Tensor]:
     """keras.ops.split and unstack."""
     axis = layer.settings.axes("axis", len(x.shape), 0)[0]
     size, shapes = x.shape[axis], []
-    if layer.class_name == "Unstack":
+    unstacked = layer.class_name == "Unstack"
+    sections = layer.settings.config.get("indices_or_sections")
+    count = size if unstacked else sections if isinstance(sections, int) else 1
+    if count > _MOST_PARTS:
+        raise ShapeError(f"operation {layer.name} splits a tensor in {count} parts; at most {_MOST_PARTS} are read")
+    if unstacked:
         shapes = [[*x.shape[:axis], *x.shape[axis + 1 :]]] * size
     else:
         parts = layer.settings.shape("indices_or_sections")
-        whole = isinstance(layer.settings.config.get("indices_or_sections"), int)
-        ends = [size * i // parts[0] for i in range(1, parts[0] + 1)] if whole else [*parts, size]
-        for begin, end in zip([0, *ends], ends, strict=False):
+        cut = [size * i // parts[0] for i in range(1, parts[0] + 1)] if isinstance(sections, int) else [*parts, size]
+        for begin, end in zip([0, *cut], cut, strict=False):
             shapes.append([*x.shape[:axis], max(end - begin, 0), *x.shape[axis + 1 :]])
-    if len(shapes) > 10_000:
-        raise ShapeError(f"operation {layer.name} splits a tensor in {len(shapes)} parts")
     return layer.program.add("split", layer.class_name, [x], shapes, x.dtype, AXIS, axis=axis)
 
 

@@ -10,6 +10,7 @@ from perfpass.errors import FormatError, UnsupportedError
 from perfpass.text import shown_value
 
 _LARGEST = 2**31 - 1
+_MOST_SIZES = 10_000
 _MIXED = {"mixed_float16": "float16", "mixed_bfloat16": "bfloat16"}
 
 
@@ -52,8 +53,8 @@ class Settings:
         """Whole numbers, as many as there are; -1 where a size is left open."""
         value: Any = self.config.get(key)
         value = [-1 if v is None else v for v in value] if isinstance(value, list | tuple) else [value]
-        if not _whole(value) or any(not -1 <= v <= _LARGEST for v in value):
-            raise self.wrong(key, "a list of sizes")
+        if not _whole(value) or len(value) > _MOST_SIZES or any(not -1 <= v <= _LARGEST for v in value):
+            raise self.wrong(key, f"a list of up to {_MOST_SIZES:,} sizes")
         return list(value)
 
     def pairs(self, key: str, rank: int) -> list[tuple[int, int]]:
@@ -91,7 +92,7 @@ class Settings:
         value: Any = self.config.get(key)
         value = default if value is None else value
         found = [value] if isinstance(value, int) else value
-        if not _whole(found) or any(not -rank <= a < rank for a in found):
+        if not _whole(found) or len(found) > _MOST_SIZES or any(not -rank <= a < rank for a in found):
             raise self.wrong(key, f"axes of a tensor of {rank}")
         return [a % rank for a in found]
 
