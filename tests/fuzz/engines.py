@@ -67,6 +67,12 @@ def processor_seconds() -> float:
     return spent.user + spent.system + spent.children_user + spent.children_system
 
 
+def seconds_of(process: int) -> float:
+    """Of the processor, that a running process has had; raises OSError for one that is gone."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def fuzz(engine: str, name: str, seconds: float, place: Path, seed: int, guide: str) -> None:
     """Fuzz one target for so many seconds of the processor; notes go to ``place``. With Atheris the process ends here.
 

@@ -21,6 +21,7 @@ from pathlib import Path
 import hostile_files
 
 from . import corpus
+from .engines import seconds_of
 from .on_core import TARGETS as SEEDED
 from .target import ROOT
 
@@ -151,13 +152,9 @@ def _as_arguments(settings: dict[str, int]) -> list[str]:
 
 def _until(run: subprocess.Popen[bytes], seconds: float) -> float:
     """Ends a process that has had so many seconds of the processor; how many it had."""
-    ticks, spent = os.sysconf("SC_CLK_TCK"), 0.0
+    spent = 0.0
     while run.poll() is None:
-        try:
-            fields = Path(f"/proc/{run.pid}/stat").read_text().rpartition(")")[2].split()
-            spent = (int(fields[11]) + int(fields[12])) / ticks
-        except (OSError, IndexError):  # it has just ended
-            continue
+        spent = seconds_of(run.pid)
         if spent > seconds:
             run.send_signal(signal.SIGINT)
             run.wait()

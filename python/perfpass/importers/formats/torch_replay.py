@@ -39,8 +39,9 @@ _CHECKS = frozenset(
     }
 )
 _SPLITS: dict[str, tuple[str, ...]] = {
-    "unbind": ("self", "dim"),
-    "split": ("self", "split_size", "dim"),
+    **dict.fromkeys(("unbind", "unbind_copy"), ("self", "dim")),
+    **dict.fromkeys(("split", "split_copy"), ("self", "split_size", "dim")),
+    **dict.fromkeys(("hsplit", "vsplit", "dsplit"), ("self", "sections")),
     "unsafe_split": ("self", "split_size", "dim"),
     "chunk": ("self", "chunks", "dim"),
     "unsafe_chunk": ("self", "chunks", "dim"),
