@@ -16,6 +16,7 @@ from perfpass.importers.formats.openvino.document import Layer
 from perfpass.importers.formats.shapes import Shape, broadcast, einsum, places, same_padding, spread, tiled
 
 MOST_VALUES = 4096
+_WIDEST = 1 << 63
 
 
 @dataclass
@@ -37,12 +38,15 @@ class Unresolved(Exception):
 
 
 def numbers(data: dict[str, str], name: str, default: str = "") -> list[int]:
-    """An attribute such as "1, 2". Raises Unresolved for what is none."""
+    """An attribute such as "1, 2": at most 4,096 numbers of 64 bits. Raises Unresolved for what is none."""
     text = data.get(name, default)
     try:
-        return [int(part) for part in text.split(",") if part.strip()]
+        found = [int(part) for part in text.split(",", MOST_VALUES) if part.strip()]
     except ValueError:
-        raise Unresolved(f"attribute {name} is {text[:80]!r}") from None
+        found = [_WIDEST]
+    if any(abs(number) >= _WIDEST for number in found):
+        raise Unresolved(f"attribute {name} is {text[:80]!r}")
+    return found
 
 
 def flag(data: dict[str, str], name: str, default: bool = False) -> bool:

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from perfpass.errors import FormatError, ShapeError
+from perfpass.errors import FormatError, LimitError, ShapeError
 from perfpass.importers.draft import Draft
 from perfpass.importers.formats.openvino import contents, shapes
 from perfpass.importers.formats.openvino.constants import Constants
@@ -18,6 +18,7 @@ from perfpass.importers.formats.openvino.operators import DTYPES, KIND_OF
 from perfpass.importers.formats.openvino.shapes import Known, Unresolved
 from perfpass.importers.formats.shapes import Followed, Shape
 
+_HIGHEST_RANK = 16
 _MOST_TRIPS = 10**9
 
 
@@ -81,6 +82,8 @@ class Walk:
             shape = tuple(shapes.numbers(layer.data, "shape"))
         except Unresolved as error:
             raise FormatError(f"{layer.label}: {error}; the file is damaged") from None
+        if len(shape) > _HIGHEST_RANK:
+            raise LimitError(f"{layer.label} is of rank {len(shape)}; at most {_HIGHEST_RANK} is read")
         if any(size < 0 for size in shape) or (port.shape is not None and port.shape != shape):
             raise FormatError(f"{layer.label} has shape {shape} and {port.shape} at once; the file is damaged")
         dtype = DTYPES.get(layer.data.get("element_type", ""), "undefined")
