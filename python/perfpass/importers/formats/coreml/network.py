@@ -20,6 +20,7 @@ _ACTIVATIONS = {
     5: "mul", 10: "relu", 15: "leaky_relu", 20: "clip", 25: "prelu", 30: "tanh", 31: "tanh", 40: "sigmoid",
     41: "hard_sigmoid", 50: "elu", 60: "softsign", 70: "softplus", 71: "softplus",
 }  # fmt: skip
+_HIGHEST_RANK = 16
 _UNARY_FUNCTIONS = ("sqrt", "rsqrt", "reciprocal", "pow", "exp", "log", "abs", "clip")
 
 
@@ -100,6 +101,8 @@ def _layer(message: Message, draft: Draft, names: dict[str, Value]) -> list[int]
 
 def _weight(draft: Draft, shape: Shape, message: Message, name: str) -> int:
     """A weight of ``shape`` as it is stored: floats of 32 or 16 bits, or whole numbers of a few."""
+    if len(shape) > _HIGHEST_RANK:
+        raise FormatError(f"layer '{name[:200]}' has a weight of {len(shape)} axes; at most {_HIGHEST_RANK} are read")
     count = math.prod(shape)
     halves, raw, whole = (message.span(number).size for number in (2, 30, 31))
     if raw or whole:
@@ -264,6 +267,8 @@ def _reshape(layer: Layer) -> Lowered:
         wanted = [x[0], *wanted]
     if layer.kind == "rankPreservingReshape":
         wanted = [x[i] if size == 0 else size for i, size in enumerate(wanted)]
+    if len(wanted) > _HIGHEST_RANK:
+        raise ValueError
     rest = math.prod(size for size in wanted if size >= 0)
     shape = tuple(math.prod(x) // max(rest, 1) if size < 0 else size for size in wanted)
     if math.prod(shape) != math.prod(x):
