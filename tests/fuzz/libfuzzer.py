@@ -49,7 +49,7 @@ def compiler() -> str | None:
 def build() -> None:
     """Builds the targets. Raises subprocess.CalledProcessError, and RuntimeError without a compiler."""
     if (found := compiler()) is None:
-        raise RuntimeError("no clang++ is found; apt-get install clang libclang-rt-dev llvm, or set CXX")
+        raise RuntimeError("no clang++ is found; apt-get install clang-19 libclang-rt-19-dev llvm-19, or set CXX")
     on = [f"-DPERFPASS_{what}=ON" for what in ("SANITIZE", "FUZZ", "LIBFUZZER")]
     settings = [*on, "-DPERFPASS_PYTHON=OFF", "-DCMAKE_BUILD_TYPE=None", f"-DCMAKE_CXX_COMPILER={found}"]
     configure = ["cmake", "-S", ROOT, "-B", _BUILD, "-G", "Ninja", *settings, f"-DCMAKE_CXX_FLAGS={_FLAGS}"]
