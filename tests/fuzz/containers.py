@@ -67,11 +67,43 @@ class Tokens:
 
 
 @dataclass(frozen=True)
+class Named:
+    """A text with names of operators, one of which is another of ``words`` half of the time, before it is damaged."""
+
+    inner: Form
+    words: Sequence[str]
+
+    def mutated(self, data: bytes, rng: random.Random) -> bytes:
+        """As of the inner form."""
+        if rng.randrange(2):
+            known = {word.encode() for word in self.words}
+            found = [match.span() for match in _TOKEN.finditer(data) if match[0] in known]
+            if found:
+                start, end = rng.choice(found)
+                data = data[:start] + rng.choice(self.words).encode() + data[end:]
+        return self.inner.mutated(data, rng) if rng.randrange(3) else data
+
+    def smaller(self, data: bytes) -> list[bytes]:
+        """As of the inner form."""
+        return self.inner.smaller(data)
+
+
+@dataclass(frozen=True)
 class Wire:
-    """A protobuf message, damaged by its fields at any depth; lengths around them stay right."""
+    """A protobuf message, damaged by its fields at any depth; lengths around them stay right.
+
+    ``words``: names of operators, ``numbers``: fields that tell an operator; one is another half of the time.
+    """
+
+    words: Sequence[str] = ()
+    numbers: Sequence[int] = ()
 
     def mutated(self, data: bytes, rng: random.Random) -> bytes:
         """The message with one to four fields changed, or torn."""
+        if (self.words or self.numbers) and rng.randrange(2):
+            data = _renamed(data, rng, self)
+            if not rng.randrange(3):
+                return data
         if not rng.randrange(6):
             return torn(data, rng)
         for _ in range(1 + rng.randrange(2) * rng.randrange(4)):
@@ -214,6 +246,33 @@ def _field_changed(data: bytes, rng: random.Random, depth: int) -> bytes:
     else:
         parts[at] = (number, wire, _content(wire, content, rng))
     return message(parts)
+
+
+def _renamed(data: bytes, rng: random.Random, form: Wire) -> bytes:
+    """The message with one of its operators, at any depth, called another."""
+    known = frozenset(word.encode() for word in form.words)
+    places: list[tuple[int, ...]] = []
+
+    def seek(content: bytes, path: tuple[int, ...]) -> None:
+        for at, (number, wire, inner) in enumerate(fields(content) or ()):
+            if number in form.numbers or (wire == 2 and inner in known):
+                places.append((*path, at))
+            elif wire == 2 and len(path) < _DEEPEST and len(inner) > 3:
+                seek(inner, (*path, at))
+
+    def change(content: bytes, path: tuple[int, ...]) -> bytes:
+        parts = fields(content) or []
+        number, wire, inner = parts[path[0]]
+        if len(path) > 1:
+            parts[path[0]] = (number, wire, change(inner, path[1:]))
+        elif number in form.numbers:
+            parts[path[0]] = (rng.choice(form.numbers), wire, inner)
+        else:
+            parts[path[0]] = (number, wire, rng.choice(form.words).encode())
+        return message(parts)
+
+    seek(data, ())
+    return change(data, rng.choice(places)) if places else data
 
 
 def _content(wire: int, content: bytes, rng: random.Random) -> bytes:

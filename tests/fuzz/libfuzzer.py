@@ -41,7 +41,7 @@ _FLAGS = "-O1 -g1 -fprofile-instr-generate -fcoverage-mapping"
 def compiler() -> str | None:
     """The clang++ that is taken; None without one."""
     if given := os.environ.get("CXX"):
-        return given
+        return shutil.which(given)
     names = ["clang++", *(f"clang++-{release}" for release in range(30, 13, -1))]
     return next((found for name in names if (found := shutil.which(name))), None)
 

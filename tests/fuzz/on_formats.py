@@ -17,10 +17,20 @@ import perfpass
 from perfpass.errors import ShapeError
 from perfpass.graph import OpGraph, costs
 from perfpass.importers import formats, gguf, safetensors_header
+from perfpass.importers.formats.coreml.layer_kinds import LAYERS as COREML_LAYERS
+from perfpass.importers.formats.coreml.operators import KIND_OF as COREML_OPERATIONS
+from perfpass.importers.formats.keras.operations import OPERATIONS
+from perfpass.importers.formats.keras.table import LAYERS
+from perfpass.importers.formats.ncnn.param import TYPES
+from perfpass.importers.formats.openvino.operators import KIND_OF as OPENVINO_LAYERS
+from perfpass.importers.formats.paddle.kinds import KIND_OF as PADDLE_OPERATORS
+from perfpass.importers.formats.tensorflow.compute import COMPUTE
+from perfpass.importers.formats.tensorflow.control import CONTROL
+from perfpass.importers.formats.tensorflow.movement import MOVEMENT
 from perfpass.importers.onnx import Input
 from perfpass.llm import language_model
 
-from .containers import BINARY, Archive, Framed, Tokens, Wire, archived
+from .containers import BINARY, Archive, Framed, Named, Tokens, Wire, archived
 from .documents import Json, Xml
 from .mutations import as_json
 from .oracle import figures, naming
@@ -224,32 +234,50 @@ def target(name: str, seeds: Callable[[], list[bytes]], form: Form, modules: tup
 
 
 TARGETS: tuple[Target, ...] = (
-    target("keras-archive", _keras_archives, Archive({"config.json": _JSON}), modules("keras/*.py"), "keras"),
+    target(
+        "keras-archive",
+        _keras_archives,
+        Archive({"config.json": Named(_JSON, (*LAYERS, *OPERATIONS))}),
+        modules("keras/*.py"),
+        "keras",
+    ),
     target("keras-hdf5", of_files("*.h5"), BINARY, modules("keras/hdf5.py"), "h5"),
     target(
         "tensorflow",
         of_files("*.saved_model/saved_model.pb", "frozen.pb"),
-        Wire(),
+        Wire((*COMPUTE, *MOVEMENT, *CONTROL)),
         modules("tensorflow/*.py", "protobuf.py"),
         "pb",
     ),
     target(
         "openvino",
         of_files("ov_block.xml", "ov_control.xml", "ov_lstm.xml", "ov_*_fp16.xml", "ov_*_int4.xml"),
-        Xml(),
+        Named(Xml(), tuple(OPENVINO_LAYERS)),
         modules("openvino/*.py"),
         "xml",
     ),
-    target("paddle-pir", of_files("paddle/*.json.gz"), _JSON, modules("paddle/*.py"), "json"),
-    target("paddle-program", of_files("paddle/*.pdmodel.gz"), Wire(), modules("paddle/program_desc.py"), "pdmodel"),
+    target(
+        "paddle-pir",
+        of_files("paddle/*.json.gz"),
+        Named(_JSON, tuple(f"1.{name}" for name in PADDLE_OPERATORS)),
+        modules("paddle/*.py"),
+        "json",
+    ),
+    target(
+        "paddle-program",
+        of_files("paddle/*.pdmodel.gz"),
+        Wire(tuple(PADDLE_OPERATORS)),
+        modules("paddle/program_desc.py"),
+        "pdmodel",
+    ),
     target(
         "coreml",
         of_files("*.mlmodel", "*.mlpackage/Data/com.apple.CoreML/model.mlmodel"),
-        Wire(),
+        Wire(tuple(COREML_OPERATIONS), tuple(COREML_LAYERS)),
         modules("coreml/*.py"),
         "mlmodel",
     ),
-    target("ncnn", of_files("ncnn/*.param"), Tokens(), modules("ncnn/*.py"), "param"),
+    target("ncnn", of_files("ncnn/*.param"), Named(Tokens(), TYPES), modules("ncnn/*.py"), "param"),
     target("tensorrt", lambda: [as_json(_ENGINE)], _JSON, modules("tensorrt.py"), "json"),
     Target("gguf", _gguf, _gguf_files, BINARY, ("python/perfpass/importers/gguf.py",)),
     Target("safetensors", _safetensors, _headers, Framed(_JSON), ("python/perfpass/importers/safetensors_header.py",)),

@@ -9,13 +9,29 @@ import time
 import pytest
 
 from perfpass.errors import FormatError
+from perfpass.importers.formats import FORMATS
 
-from . import corpus, oracle
-from .documents import Json, JsonLines, Toml
+from . import corpus, libfuzzer, oracle
+from .documents import Json, JsonLines, Toml, Xml
 from .engines import minimised
-from .targets import TARGETS
+from .target import ROOT
+from .targets import READERS, TARGETS
 
 KEPT = [(target, one) for target in TARGETS for one in corpus.read(target)]
+
+
+def test_every_format_of_models_has_a_target() -> None:
+    read = {module for name in READERS for module in TARGETS[name].modules}
+    for one in FORMATS:
+        assert any(module.startswith(f"python/perfpass/importers/formats/{one.module}") for module in read), one.name
+
+
+def test_every_target_of_the_core_is_fuzzed_from_seeds_and_counted_by_its_sources() -> None:
+    programs = {path.stem for path in (ROOT / "cpp_kernels" / "fuzz").glob("fuzz_*.cpp")}
+    assert {program for program, _ in libfuzzer.SOURCES.values()} == programs
+    for name, (_, folders) in libfuzzer.SOURCES.items():
+        assert TARGETS[name.removeprefix(libfuzzer.PREFIX)].seeds()
+        assert all((ROOT / "cpp_kernels" / "src" / folder).is_dir() for folder in folders)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -80,6 +96,7 @@ def test_damage_is_decided_by_the_seed_alone(target: str) -> None:
     ("form", "data"),
     [
         (Json(), json.dumps({"a": {"b": [1, 2, {"bad": 1}], "c": 3}, "rest": "x" * 50}).encode()),
+        (Xml(), b"<net a='1'><bad b='2'/><rest>" + b"x" * 50 + b"</rest></net>"),
         (JsonLines(), b'{"a": 1}\n{"b": 2, "bad": {"c": 3}}\n{"rest": 4}\n'),
         (Toml(), b'a = 1\n\n[b]\nbad = 2\nc = "x"\n\n[[rest]]\ne = 3\n'),
     ],

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from perfpass.errors import FormatError, LimitError, ShapeError
+from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError
 from perfpass.importers.draft import Draft
 from perfpass.importers.formats.openvino import contents, shapes
 from perfpass.importers.formats.openvino.constants import Constants
@@ -55,7 +55,19 @@ class Walk:
             elif layer.kind == "Result":
                 scope.results[layer.number] = self.operands(scope, layer)[0]
             else:
-                self.layer(scope, layer)
+                self.fitting(scope, layer)
+
+    def fitting(self, scope: Scope, layer: Layer) -> None:
+        """As `layer`. Raises FormatError for one whose inputs, outputs or attributes are not those of its kind."""
+        try:
+            self.layer(scope, layer)
+        except PerfPassError:
+            raise
+        except (IndexError, KeyError, ValueError, OverflowError, ZeroDivisionError) as error:
+            raise FormatError(
+                f"{layer.label} has {len(layer.inputs)} inputs, {len(layer.outputs)} outputs and attributes that do "
+                "not fit one another; the file is damaged"
+            ) from error
 
     def write(self, scope: Scope, layer: Layer, operands: list[Operand]) -> None:
         for port, operand in zip(layer.outputs, operands, strict=False):
