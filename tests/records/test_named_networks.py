@@ -55,6 +55,14 @@ def test_attention_runs_in_parts_in_engines_of_a_general_graph_before_tensorrt_8
     assert not questions(plugins).table_model.str.endswith("+eager").any()
 
 
+def test_a_model_of_pytorch_that_was_exported_whole_ran_whole(rows):
+    tft = rows[(rows.network == "tft") & (rows.server == "triton")]
+    scripts = tft[tft.runtime == "torchscript"]
+    assert len(scripts) == 66
+    assert (scripts.precision == "fp32").all() and (scripts.precision_from == "inferred").all()
+    assert (tft[tft.runtime == "tensorrt"].precision == "fp16").all()  # the engine's own choice of kernels
+
+
 def test_a_copy_that_a_source_timed_is_not_the_networks_time(rows):
     frame, _, _ = named.measured()
     zoo = frame[(frame.source == "paddle_zoo") & (frame.network == "squeezenet1_1") & (frame.batch == 8)]

@@ -304,6 +304,10 @@ def _common(table: pandas.DataFrame) -> pandas.DataFrame:
         "FastPitch +\\+|WaveGlow|HiFi-GAN", regex=True
     )
     precision, precision_from = networks.precisions(table.precision)
+    # Neither the script (TFT's triton/model.py) nor the server halves a model of PyTorch that was exported whole.
+    exported = _series(table, [c.get("triton: Export Precision", "") == "FP32" for c in configs])
+    whole = (table.runtime == "PyTorch") & exported.astype(bool) & (precision == "fp16")
+    precision, precision_from = precision.mask(whole, "fp32"), precision_from.mask(whole, "inferred")
     height, width = networks.pixels(table.image_size_as_reported.str.replace(r"x\d$", "", regex=True))
     volume = table.image_size_as_reported.fillna("").str.count("x") > 2
     system = table.device_as_reported.str.contains(_SYSTEM) & ~table.device.str.contains("T4")
