@@ -154,7 +154,7 @@ install_package() {
 
 # What pip loads, and what that takes on disk, in MB: Linux x86-64, Python 3.11, the versions of constraints.txt. Wheels of
 # .venv-relax that .venv has too are loaded once. PyTorch's CUDA build counts on top, on disk in each environment.
-declare -A TO_LOAD_MB=([.venv]=1000 [.venv-relax]=110) ON_DISK_MB=([.venv]=3800 [.venv-relax]=1500)
+VENV_TO_LOAD_MB=1000 VENV_ON_DISK_MB=3800 RELAX_TO_LOAD_MB=110 RELAX_ON_DISK_MB=1500
 CUDA_TO_LOAD_MB=2550 CUDA_ON_DISK_MB=3950
 
 # pytorch_is_for_cpu PYTHON: whether pip will take PyTorch's CPU build, which it prefers wherever it sees one.
@@ -171,7 +171,10 @@ announce() {
   for venv in "$@"; do
     [ -f "$venv/.everything" ] && [ -x "$venv/bin/python" ] && continue
     venvs+=("$venv")
-    load=$((load + TO_LOAD_MB[$venv])) disk=$((disk + ON_DISK_MB[$venv]))
+    case "$venv" in
+      .venv) load=$((load + VENV_TO_LOAD_MB)) disk=$((disk + VENV_ON_DISK_MB)) ;;
+      *) load=$((load + RELAX_TO_LOAD_MB)) disk=$((disk + RELAX_ON_DISK_MB)) ;;
+    esac
   done
   [ ${#venvs[@]} -gt 0 ] || return 0
   virtual_environment .venv
