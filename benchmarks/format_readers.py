@@ -1,6 +1,6 @@
 """Files of 10,000 operators to graphs and features, beside what each format's own library takes to read the same file.
 
-    python benchmarks/format_readers.py [--json FILE] [--runs N] [--blocks N]
+    python benchmarks/format_readers.py [--json FILE [--only FORMAT ...]] [--runs N] [--blocks N]
 
 One network in every format: blocks of a product with a weight, a bias, a Relu and a sum with the block's input; fewer
 of them where the library takes minutes to write so many. Ours
@@ -396,11 +396,18 @@ def main() -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results here")
     parser.add_argument("--runs", type=int, default=11, help="readings of each file (default 11)")
     parser.add_argument("--blocks", type=int, default=2500, help="blocks of four operators (default 2500)")
+    parser.add_argument("--only", nargs="+", metavar="FORMAT", help="these; rows of the others stay as FILE has them")
     options = parser.parse_args()
+    if options.only and options.json is None:
+        parser.error("--only keeps the rows of a FILE: give --json")
     os.environ.setdefault("OPENVINO_LOG_LEVEL", "0")
+    stored = json.loads(options.json.read_text())["rows"] if options.only and options.json.exists() else []
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for way in FORMATS:
+            if options.only and way.name not in options.only:
+                rows += [row for row in stored if row["format"] == way.name]
+                continue
             try:
                 rows.append(measured(way, Path(folder) / f"blocks{way.suffix}", options.blocks, options.runs))
             except ImportError as error:

@@ -19,8 +19,9 @@ torch = pytest.importorskip("torch")
 import perfpass
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OpGraph, costs
-from perfpass.importers.formats import Content, recognised, script_program, torch_export, torchscript
+from perfpass.importers.formats import Content, archive, recognised, script_program, torch_export, torchscript
 from perfpass.importers.formats.script_pickle import Record, ScriptPickle, StoredTensor
+from perfpass.importers.formats.sizes import Sizes
 
 IMAGE = (3, 16, 16)
 
@@ -304,6 +305,18 @@ def test_a_hostile_program_is_refused(
 
     with pytest.raises(kind):
         perfpass.load(written(rezipped(scripted(), other), tmp_path), input_shape={"x": (1, *IMAGE)})
+
+
+@pytest.mark.parametrize("layers", [1, 12])
+def test_the_list_of_an_archive_is_read_as_often_however_many_files_it_has(
+    layers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(layers)))
+    torch.jit.trace(module.eval(), torch.zeros(2, 4)).save(str(tmp_path / "m.pt"))
+    lists: list[Path] = []
+    monkeypatch.setattr(archive, "_check_directory", lists.append)
+    torchscript.read(tmp_path / "m.pt", Sizes())
+    assert len(lists) == 1
 
 
 def test_the_text_of_a_program_is_bounded(tmp_path: Path) -> None:

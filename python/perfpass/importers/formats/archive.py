@@ -6,7 +6,7 @@ import os
 import struct
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,10 +22,48 @@ _END = struct.Struct("<4s4H2LH")  # end of central directory: PKWARE's APPNOTE, 
 _LONGEST_COMMENT = 0xFFFF
 
 
+class Archive:
+    """An archive that is open, so that the list of its entries is read once, however many of them are."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises FormatError for a damaged archive, LimitError for one too large."""
+        import zipfile
+
+        self._path = path
+        _check_directory(path)
+        with _damaged(path), ExitStack() as opening:
+            file = opening.enter_context(os.fdopen(open_regular(path, "a zip archive"), "rb"))
+            self._zip: ZipFile = opening.enter_context(zipfile.ZipFile(file))
+            self._opened = opening.pop_all()
+
+    def __enter__(self) -> Archive:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._opened.close()
+
+    def entries(self) -> list[str]:
+        """The names of its entries."""
+        return self._zip.namelist()
+
+    def member(self, name: str, what: str, most_bytes: int) -> bytes:
+        """As `member` of this module."""
+        with _damaged(self._path):
+            try:
+                declared = self._zip.getinfo(name).file_size
+                with self._zip.open(name) as stream:
+                    content = stream.read(most_bytes + 1) if declared <= most_bytes else b""
+            except KeyError as error:
+                raise FormatError(f"{shown(self._path)}: the archive has no {name}, {what}") from error
+        if declared > most_bytes or len(content) > most_bytes:
+            raise LimitError(f"{shown(self._path)}: {name}, {what}, is larger than {most_bytes} bytes, its limit")
+        return content
+
+
 def entries(path: Path) -> list[str]:
     """The names of its entries. Raises FormatError for a damaged archive, LimitError for one too large."""
-    with _opened(path) as found:
-        return found.namelist()
+    with Archive(path) as found:
+        return found.entries()
 
 
 def member(path: Path, name: str, what: str, most_bytes: int) -> bytes:
@@ -34,26 +72,17 @@ def member(path: Path, name: str, what: str, most_bytes: int) -> bytes:
     Raises FormatError for a damaged archive, one without that entry and one whose entry is encrypted or does not unpack
     to what it says; LimitError over ``most_bytes``, whatever the archive says of its size.
     """
-    with _opened(path) as found:
-        try:
-            declared = found.getinfo(name).file_size
-            with found.open(name) as stream:
-                content = stream.read(most_bytes + 1) if declared <= most_bytes else b""
-        except KeyError as error:
-            raise FormatError(f"{shown(path)}: the archive has no {name}, {what}") from error
-    if declared > most_bytes or len(content) > most_bytes:
-        raise LimitError(f"{shown(path)}: {name}, {what}, is larger than {most_bytes} bytes, its limit")
-    return content
+    with Archive(path) as found:
+        return found.member(name, what, most_bytes)
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[ZipFile]:
+def _damaged(path: Path) -> Iterator[None]:
+    """What zipfile raises as one error that names the file."""
     import zipfile
 
-    _check_directory(path)
     try:
-        with os.fdopen(open_regular(path, "a zip archive"), "rb") as file, zipfile.ZipFile(file) as found:
-            yield found
+        yield
     # RuntimeError: encrypted; zlib.error: damaged within.
     except (OSError, EOFError, RuntimeError, ValueError, zipfile.BadZipFile, zlib.error, struct.error) as error:
         if isinstance(error, PerfPassError):

@@ -32,33 +32,35 @@ _MOST_DEEP = 64
 
 def read(path: Path, sizes: Sizes) -> OpGraph:
     """The operators of forward. Raises as `perfpass.load` does; UnsupportedError without PyTorch."""
-    found = _Archive(path)
-    declared = found.inputs()
-    wanted = fixed(declared, sizes)
-    try:
-        graph = found.graph(wanted.shapes, {item.name: item.dtype for item in declared}, sizes.assume)
-    except ShapeError as refused:
-        # A scripted program does not say of which type its inputs are: an embedding takes whole numbers.
-        if found.example is not None:
-            raise
+    with archive.Archive(path) as opened:
+        found = _Archive(path, opened)
+        declared = found.inputs()
+        wanted = fixed(declared, sizes)
         try:
-            graph = found.graph(wanted.shapes, dict.fromkeys(wanted.shapes, "int64"), sizes.assume)
-        except PerfPassError:
-            raise refused from None
-    return scaled(graph, wanted.declared_batch, wanted.batch)
+            graph = found.graph(wanted.shapes, {item.name: item.dtype for item in declared}, sizes.assume)
+        except ShapeError as refused:
+            # A scripted program does not say of which type its inputs are: an embedding takes whole numbers.
+            if found.example is not None:
+                raise
+            try:
+                graph = found.graph(wanted.shapes, dict.fromkeys(wanted.shapes, "int64"), sizes.assume)
+            except PerfPassError:
+                raise refused from None
+        return scaled(graph, wanted.declared_batch, wanted.batch)
 
 
 def inputs(path: Path) -> tuple[Input, ...]:
     """The tensors that forward takes, with the shapes that it was traced with, if it was."""
-    return _Archive(path).inputs()
+    with archive.Archive(path) as opened:
+        return _Archive(path, opened).inputs()
 
 
 class _Archive:
     """An archive, its entries by their path inside the one folder that it has."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        names = archive.entries(path)
+    def __init__(self, path: Path, opened: archive.Archive) -> None:
+        self.path, self.opened = path, opened
+        names = opened.entries()
         data = next((n for n in names if n == "data.pkl" or n.endswith("/data.pkl")), None)
         if data is None:
             raise FormatError("a TorchScript archive without data.pkl; save the model again (torch.jit.save)")
@@ -75,7 +77,7 @@ class _Archive:
         self.example = self._example()
 
     def _entry(self, name: str, what: str, most: int) -> bytes:
-        return archive.member(self.path, self.folder + name, what, most)
+        return self.opened.member(self.folder + name, what, most)
 
     def _pickle(self, name: str) -> Any:
         return ScriptPickle(self._entry(name, name, _MOST_PICKLE_BYTES), name).value
@@ -212,9 +214,7 @@ class _Tensors:
         if form is None or stored.shape or not name.startswith("CONSTANTS"):
             return None
         size = struct.calcsize(form)
-        content = archive.member(
-            self._archive.path, f"{self._archive.folder}constants/{stored.key}", "a constant", 1 << 20
-        )
+        content = self._archive.opened.member(f"{self._archive.folder}constants/{stored.key}", "a constant", 1 << 20)
         start = stored.offset * size
         if not 0 <= start <= len(content) - size:
             raise FormatError("a constant of the archive lies outside its entry; save the model again")
