@@ -12,7 +12,6 @@ import pytest
 import perfpass
 from perfpass import cli, evidence
 from perfpass.errors import ArgumentError, FormatError, PerfPassError, UnsupportedError
-from perfpass.predictors.generation.predictor import predict_offline
 from perfpass.predictors.relative import nearest as relative
 from perfpass.predictors.relative import scope
 from perfpass.text import WIDTH
@@ -366,9 +365,9 @@ def test_support_never_says_that_nothing_was_measured(model, device, runtime, pr
 
 def test_requests_and_batches_never_say_that_nothing_was_measured():
     served = perfpass.predict_llm("llama-3.1-8b", "l40s", concurrency=16)
-    run = {"input_tokens": 512, "output_tokens": 128}
-    offline = predict_offline("llama-2-7b", "a100", runtime="vllm", batch=16, **run)
-    counted = predict_offline("llama-3.1-8b", "rtx-4090", runtime="llama.cpp", precision="q4_k_m", **run)
+    run = {"input_length": 512, "output_length": 128}
+    offline = perfpass.predict_offline("llama-2-7b", "a100", runtime="vllm", concurrency=16, **run)
+    counted = perfpass.predict_offline("llama-3.1-8b", "rtx-4090", runtime="llama.cpp", precision="q4_k_m", **run)
     for found in (served, offline, counted):
         said = " ".join(found.support.reasons)
         assert not any(words in said for words in ("no measurement", "not measured", "was measured"))

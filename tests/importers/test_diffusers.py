@@ -164,3 +164,14 @@ def test_an_index_that_says_nothing_is_refused(tmp_path: Path, text: str) -> Non
     (tmp_path / "model_index.json").write_text(text)
     with pytest.raises((FormatError, UnsupportedError)):
         formats.named("diffusers").read(tmp_path, formats.Sizes())
+
+
+def test_a_network_of_a_folder_has_a_name_and_another_is_refused_with_those_there_are(tmp_path):
+    folder = pipeline(tmp_path)
+    whole, unet = perfpass.load(str(folder)), perfpass.load(f"{folder}:unet")
+    steps = next(a.value for a in whole.assumed if a.name == "steps")
+    assert int(costs.count(unet).macs.sum()) * steps == macs(whole, "unet")
+    assert unet.unasked == ("height", "width", "tokens") == whole.unasked
+    assert perfpass.load(f"{folder}:unet", dims={"height": 64, "width": 64}).unasked == ("tokens",)
+    with pytest.raises(UnsupportedError, match="did you mean unet.* its parts are text_encoder, unet, vae"):
+        perfpass.load(f"{folder}:unett")

@@ -162,7 +162,7 @@ class ComponentPredictor:
         known = evidence.removesuffix(UNSEEN_MODEL)
         reasons = list(beyond)
         if known != "seen":
-            reasons.append(f"{self.SUBJECT}{known}; carried over by physics from what was measured")
+            reasons.append(f"{self.SUBJECT}{known}; carried over by physics from what was learned")
         if evidence.endswith(UNSEEN_MODEL):
             reasons.append(f"{self.SUBJECT}no model of this architecture was measured")
         level: SupportLevel = "near" if reasons else "in range"

@@ -68,11 +68,11 @@ def energy_per_token(serving: Serving, rate: Interval, model: LanguageModel, dev
     energy = predictor.serving_at_rate(served, rate.median, more)
     beyond = []
     if size != _16_BITS:
-        beyond.append("energy was measured with 16-bit weights only")
+        beyond.append("energy was learned from 16-bit weights only")
     if serving.mode != "agg":
-        beyond.append("energy was measured on aggregated servers only; prefill workers count as the others")
+        beyond.append("energy was learned from aggregated servers only; prefill workers count as the others")
     if serving.runtime != "vllm":
-        beyond.append(f"energy was measured on vLLM only, not {serving.runtime}")
+        beyond.append(f"energy was learned from vLLM only, not {serving.runtime}")
     # The rate's own bounds move the energy too; errors of the two are taken as independent, so squares add.
     value = energy.value
     slow = predictor.serving_at_rate(served, rate.low).value.median

@@ -36,7 +36,7 @@ def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPredic
     memory = served(model, device, serving)
     beyond = []
     if split.pipeline > 1:
-        beyond.append("no run with pipeline parallelism was measured")
+        beyond.append("no run with pipeline parallelism to learn from")
     if any(ELEMENT_BYTES[q] != _16_BITS for q in (serving.quantization.gemm, serving.quantization.moe)):
         beyond.append("only 16-bit weights were measured; the times are those of 16 bits")
     if not memory.fits:

@@ -157,7 +157,7 @@ def predict_llm(
     with kept(asked_for):
         found = (ServingPredictor.load() if known else loaded).predict(read, target, serving)
     if read.is_encoder_decoder:
-        said = "of encoder-decoders none was measured; the encoder is counted as a pass over the prompt"
+        said = "no run of an encoder-decoder to learn from; the encoder is counted as a pass over the prompt"
         found = replace(found, support=Support("outside", (said, *found.support.reasons)))
     if also := (*read.notes, *([changed] if changed else [])):
         found = replace(found, support=Support(found.support.level, (*found.support.reasons, *also)))
