@@ -256,6 +256,7 @@ sanitize() {
   ./build/sanitize/fuzz_onnx build/sanitize/hostile --mutate 10
   ./build/sanitize/fuzz_flatbuffer tests/importers/files/*.tflite tests/importers/files/*.pte --mutate 10
   ./build/sanitize/fuzz_stablehlo tests/importers/files/*.mlir --mutate 10
+  ./build/sanitize/fuzz_message tests/importers/files/*.mlmodel --mutate 5
 }
 
 # library [PREFIX]: the core without Python, as docs/guides/cpp.md has it.

@@ -1,7 +1,7 @@
 """The readers of the compiled core under libFuzzer, AddressSanitizer and UndefinedBehaviorSanitizer, with clang.
 
 A target of `cpp_kernels/fuzz` is built with the coverage of its source, fuzzed from the seeds and kept inputs of the
-target of the same kind (on_core.py), and reports the lines of the core that the inputs reach. ``CXX`` names the
+target of the same kind, and reports the lines of the core that the inputs reach. ``CXX`` names the
 compiler; else the newest clang++ that is found is taken, with the llvm-profdata and llvm-cov beside it.
 """
 
@@ -22,7 +22,6 @@ import hostile_files
 
 from . import corpus
 from .engines import seconds_of
-from .on_core import TARGETS as SEEDED
 from .target import ROOT
 
 PREFIX = "core-"
@@ -31,6 +30,7 @@ SOURCES = {
     f"{PREFIX}onnx": ("fuzz_onnx", ("onnx",)),
     f"{PREFIX}flatbuffers": ("fuzz_flatbuffer", ("flatbuffer", "tflite", "ort", "executorch")),
     f"{PREFIX}stablehlo": ("fuzz_stablehlo", ("stablehlo",)),
+    f"{PREFIX}coreml": ("fuzz_message", ("support",)),
 }
 _BUILD = ROOT / "build" / "libfuzzer"
 _LIMITS = {"timeout": 20, "rss_limit_mb": 2048, "malloc_limit_mb": 1024, "max_len": 1 << 16, "use_value_profile": 1}
@@ -122,9 +122,10 @@ def _print(folder: str, files: list[dict[str, object]]) -> None:
 
 
 def _starts(name: str) -> list[bytes]:
+    from .targets import TARGETS
+
     kind = name.removeprefix(PREFIX)
-    target = next(one for one in SEEDED if one.name == kind)
-    found = [*target.seeds(), *(one.data for one in corpus.read(kind))]
+    found = [*TARGETS[kind].seeds(), *(one.data for one in corpus.read(kind))]
     if kind == "onnx":
         found += [one.build() for one in hostile_files.FILES]
     return [data for data in found if len(data) <= 1 << 18]
