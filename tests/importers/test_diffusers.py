@@ -173,5 +173,5 @@ def test_a_network_of_a_folder_has_a_name_and_another_is_refused_with_those_ther
     assert int(costs.count(unet).macs.sum()) * steps == macs(whole, "unet")
     assert unet.unasked == ("height", "width", "tokens") == whole.unasked
     assert perfpass.load(f"{folder}:unet", dims={"height": 64, "width": 64}).unasked == ("tokens",)
-    with pytest.raises(UnsupportedError, match="did you mean unet.* its parts are text_encoder, unet, vae"):
+    with pytest.raises(UnsupportedError, match=r"did you mean unet.* its parts are text_encoder, unet, vae"):
         perfpass.load(f"{folder}:unett")

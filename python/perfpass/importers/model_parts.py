@@ -8,7 +8,7 @@ read pictures or sound. A part is a configuration as well, so whatever takes a m
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from perfpass.errors import UnsupportedError, shown
 from perfpass.text import nearest
@@ -115,7 +115,7 @@ def _each(content: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, {**(inner or {}), "model_type": own, **_class(own)}
 
 
-def _is_configuration(value: Any) -> bool:
+def _is_configuration(value: Any) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(value, Mapping) and isinstance(value.get("model_type"), str)
 
 
