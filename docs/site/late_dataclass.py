@@ -1,4 +1,4 @@
-"""Griffe extension: `perfpass.late.dataclass` is the standard library's decorator, so that signatures have the fields."""
+"""Griffe extension: `perfpass.late.dataclass` is the standard decorator, so that signatures have the fields."""
 
 from __future__ import annotations
 
