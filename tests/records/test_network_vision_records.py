@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from network_sources import NONE, rows_of, written
-from perfpass.records.networks import INPUT_COPIED
 from perfpass.records.readers import co2_inference, detectron2, mmdeploy, openmmlab, paddle_zoo, vision_pages
+from perfpass.records.schema import INPUT_COPIED
 
 
 @pytest.mark.parametrize(

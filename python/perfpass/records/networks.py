@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from perfpass.records.schema import Reading
 
 KIND = "network"
-# A timing that begins so has the copy of the input from pageable host memory in it, and that of the output back.
-INPUT_COPIED = "the input's copy to the device, the network, the output's copy back"
 # A source's name of a device: our reading of it, and the doubt that the reading leaves.
 READINGS: dict[str, tuple[str, str]] = {
     "NVIDIA A100-40GB (form not stated)": ("A100-SXM4-40GB", "form_factor_not_stated"),

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     import pandas
 
 SCHEMA_VERSION = 2
+# A timing that begins so has the copy of the input from pageable host memory in it, and that of the output back.
+INPUT_COPIED = "the input's copy to the device, the network, the output's copy back"
 _METADATA_KEY = b"perfpass"
 _NOTE = Table({"schema_version": Number(0, 1000, whole=True), "kind": Text(empty=True)}, others=Anything())
 

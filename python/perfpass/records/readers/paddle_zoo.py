@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.records import networks
-from perfpass.records.schema import Reading
+from perfpass.records.schema import INPUT_COPIED, Reading
 from perfpass.records.sources import table_of
 
 _TASKS = {"Clas": "image classification", "Detection": "detection", "Seg": "segmentation"}
@@ -76,7 +76,7 @@ def read(shared: Path) -> Reading:
         batch=table.batch,
         img_height=height,
         img_width=width,
-        timing=np.where((table.task == "Clas") & tensorrt, networks.INPUT_COPIED, "not stated"),
+        timing=np.where((table.task == "Clas") & tensorrt, INPUT_COPIED, "not stated"),
         percentile=np.where(rate, "over_throughput", "reported"),
         latency_ms=table.latency_ms,
         throughput_per_s=table.throughput_samples_per_s,

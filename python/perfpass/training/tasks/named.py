@@ -30,7 +30,6 @@ from perfpass.predictors.workload import PRECISIONS
 from perfpass.records import schema, tables
 from perfpass.records.location import data_directory
 from perfpass.records.named import questions
-from perfpass.records.networks import INPUT_COPIED
 from perfpass.whole_file import replacing
 
 if TYPE_CHECKING:
@@ -108,7 +107,7 @@ def measured(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.DataF
 
 def _copied_s(frame: pandas.DataFrame, known: RecordedTables) -> np.ndarray:
     """[N] seconds that pictures in fp32 take to the device where a source timed that too; half of its time at most."""
-    copied = frame.timing.str.startswith(INPUT_COPIED).to_numpy()
+    copied = frame.timing.str.startswith(schema.INPUT_COPIED).to_numpy()
     keys = list(zip(frame.table_source, frame.table_model, frame.table_size, strict=True))
     elements = {key: known.table(*key, 1).statics["input_elements_per_sample"] for key in set(keys)}
     whole = 4.0 * np.array([elements[key] for key in keys]) * frame.batch.to_numpy() / PAGEABLE_COPY_BYTES_S
