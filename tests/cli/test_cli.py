@@ -108,6 +108,8 @@ def test_predict_takes_every_option(models, tmp_path):
         "mode": "inference",
         "runtime": "torch.compile",
         "layout": "nhwc",
+        "inputs": [{"name": "x", "shape": [4, 3, 16, 32], "dtype": "float32"}],
+        "assumed": [],
     }
     shaped = ["--input-shape", "x=4x3x16x32", "--device", "t4", "--json"]
     assert json.loads(ok("predict", models / "symbolic.onnx", *shaped))["workload"]["batch"] == 4
