@@ -307,7 +307,9 @@ def understood_line(device: Mapping[str, Any]) -> list[str]:
     """The device that was understood, in a line, where the name asked for means others too; none where it is clear."""
     if not (others := device.get("others")):
         return []
-    text = f"read as {device['id']}; also of that name: {', '.join(others)}"
+    # All are in the JSON; a line has room for three.
+    named = ", ".join(others) if len(others) <= 3 else f"{', '.join(others[:2])} and {len(others) - 2} more"
+    text = f"read as {device['id']}; also of that name: {named}"
     return [textwrap.fill(f"device {text}", WIDTH, subsequent_indent="  ")]
 
 

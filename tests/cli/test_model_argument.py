@@ -146,6 +146,8 @@ def test_the_device_that_was_understood_is_said(capsys):
     for arguments in (["predict", str(RESNET)], ["llm", "llama-3.1-8b"]):
         assert main([*arguments, "--device", "a100"]) == 0
         assert "read as a100-sxm4-40gb; also of that name: a100-sxm4-80gb" in capsys.readouterr().out
+        assert main([*arguments, "--device", "h100"]) == 0
+        assert "also of that name: h100-pcie-80gb, h100-nvl-94gb and 2 more" in capsys.readouterr().out
         assert main([*arguments, "--device", "a100-sxm4-80gb"]) == 0
         assert "also of that name" not in capsys.readouterr().out
         for name, gpu in (("g5.xlarge", "A10G"), ("a2-highgpu-1g", "A100"), ("Standard_NC24ads_A100_v4", "A100")):
