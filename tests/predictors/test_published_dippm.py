@@ -54,8 +54,9 @@ def test_the_mig_hint_is_the_published_rule_on_the_gpu_that_it_knows(resnet):
     assert "knows the A100 40 GB alone" in other.mig.reason
 
 
-def test_a_device_that_it_never_learned_from_is_outside_with_wider_bounds(resnet):
+def test_a_device_that_it_never_learned_from_is_outside_with_wider_bounds():
     # A batch at which no host decides, whose speed is unknown on every board.
+    resnet = perfpass.load(EXAMPLES / "resnet50.onnx", batch=512)
     known = perfpass.predict(resnet, "rtx-4090", batch=512, precision="amp", predictor="dippm")
     unknown = perfpass.predict(resnet, "h100-sxm5-80gb", batch=512, precision="amp", predictor="dippm")
     assert unknown.support.level == "outside"
