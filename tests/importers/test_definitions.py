@@ -119,7 +119,7 @@ def test_a_near_miss_is_answered_with_the_nearest(name, like):
 
 
 def test_a_pipeline_names_the_networks_that_can_be_asked():
-    with pytest.raises(UnsupportedError, match=r"stable-diffusion-1\.5-unet"):
+    with pytest.raises(UnsupportedError, match=r"stable-diffusion-1\.5:unet"):
         understood("stable-diffusion-1.5")
     assert named("stable-diffusion-1.5-20-steps") == ""
 

@@ -81,6 +81,10 @@ class Room:
     probability: float
     possible: bool
 
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return {name: v.to_dict() if isinstance(v, Interval) else v for name, v in vars(self).items()}
+
 
 @dataclass(frozen=True)
 class Parts:

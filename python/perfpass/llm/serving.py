@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from perfpass.decision import CONFIDENCE, FitAnswer, answer_on_fit, shown_fit
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking, listed
+from perfpass.llm.in_use import Room
 from perfpass.prediction import ABOVE_MEMORY, Interval
 from perfpass.text import unknown
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.llm.architecture import LanguageModel
-    from perfpass.llm.in_use import Room
 
 # tgis: the text generation inference server that IBM forked from Hugging Face's in 2023.
 RUNTIMES = ("vllm", "trtllm", "sglang", "tgis")
@@ -233,7 +233,6 @@ class MemoryFit:
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON, with the total, and the limit and the probability of one request."""
-        kept = {name: value for name, value in vars(self).items() if name != "room"}
-        found = {name: v.to_dict() if isinstance(v, Interval) else v for name, v in kept.items()}
+        found = {name: v.to_dict() if isinstance(v, Interval | Room) else v for name, v in vars(self).items()}
         of_one = {"limit_bytes": self.limit_bytes, "probability": self.probability}
         return {**found, "total_bytes": self.total_bytes, **of_one}
