@@ -45,7 +45,8 @@ def load(
     (with ``input_shape``, without the batch) or what ``torch.export`` made of one; a ``tvm.IRModule`` of Relay or
     Relax, which tvm_perfpass reads; or an OpGraph, given back as it is.
 
-    ``batch`` is the batch size (ONNX: the symbolic batch dimension; torch: 1 if not given); ``dims`` sets named
+    ``batch`` is the batch size (ONNX: the symbolic batch dimension; torch: 1 if not given; of an OpGraph and a
+    ``tvm.IRModule`` it is in their shapes, and another is refused); ``dims`` sets named
     dimensions: those of an ONNX file or a Relax module, ``sequence_length`` (``sequence``) of a configuration,
     ``image_size`` of a model of timm or torchvision, the one size of a definition; what a model does not have is an
     ArgumentError. ``mode`` "training" gives a whole step (a `perfpass.graph.traced_step.TrainingGraph`: forward,
@@ -109,7 +110,7 @@ def _forward(
 
     if isinstance(model, OpGraph):
         _refuse_unused("an OpGraph, whose sizes are fixed", dims=dims, input_shape=input_shape)
-        return model
+        return _held(model, batch)
     if isinstance(model, Mapping):
         from perfpass.importers import huggingface
 
@@ -141,7 +142,7 @@ def _forward(
 
     if (reader := readers.owner(model)) is not None:
         _refuse_unused(f"a model of {reader.name}, whose sizes are set by dims", input_shape=input_shape)
-        return reader.load(model, dims)
+        return _held(reader.load(model, dims), batch)
     if "tvm" in origins:
         raise UnsupportedError(
             "no reader of TVM's modules is installed: pip install 'perfpass[tvm]' (or import tvm_perfpass first, where "
@@ -151,6 +152,15 @@ def _forward(
         f"cannot read a model from {type(model).__module__}.{type(model).__qualname__}; allowed are a path, bytes, a "
         "configuration's content, an onnx.ModelProto, a torch.nn.Module, a tvm.IRModule and an OpGraph"
     )
+
+
+def _held(graph: OpGraph, batch: int | None) -> OpGraph:
+    """``graph``, whose shapes are fixed. Raises ArgumentError for a batch that they do not hold."""
+    if batch is not None:
+        from perfpass.graph.held_batch import check_held
+
+        check_held(graph, batch)
+    return graph
 
 
 def _given_shape(input_shape: Any) -> Any:

@@ -30,7 +30,7 @@ from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.memory.allowance import in_a_slice
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.relative.question import Asked, kept
-from perfpass.predictors.workload import PRECISIONS, check, leading_dim
+from perfpass.predictors.workload import PRECISIONS, check, check_batch, leading_dim
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -69,14 +69,15 @@ def predict(
     ``timm:NAME``, ``torchvision:NAME``, the bytes of a ModelProto, an ``onnx.ModelProto``, a ``torch.nn.Module`` on
     any device (with ``input_shape``, without the batch), a Relay ``tvm.IRModule`` or an OpGraph.
     ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a colon if only a slice is meant, or
-    "cpu" for this machine. ``batch``: the model's own if None. ``precision``: fp64, fp32, tf32, fp16, bf16, amp (fp16
-    autocast), amp_bf16, int8, fp8, w8a8 or w4a16. ``runtime``: torch, torch.compile, onnxruntime, tensorrt, tvm (Relay)
-    or relax. ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or
-    training: one step (forward, backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd,
-    momentum (the default), adam or adamw, for training alone. ``frozen``, for training alone: parameters that are
-    not trained, by their names, those of the modules that hold them, or patterns (``encoder``, ``*.bias``;
-    initializers of an ONNX file); those of a torch module that do not require a gradient are frozen without being
-    named. ``assume``: the load, where the model's own values decide it: ``{"experts": N}`` shares each layer's
+    "cpu" for this machine. ``batch``: the model's own if None; an OpGraph and a TVM module have theirs in their
+    shapes, and another is refused. ``precision``: fp64, fp32, tf32, fp16, bf16, amp (fp16 autocast), amp_bf16, int8,
+    fp8, w8a8 or w4a16. ``runtime``: torch, torch.compile, onnxruntime, tensorrt, tvm (Relay) or relax. ``layout``:
+    nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or training: one step (forward,
+    backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd, momentum (the default), adam or
+    adamw, for training alone. ``frozen``, for training alone: parameters that are not trained, by their names, those
+    of the modules that hold them, or patterns (``encoder``, ``*.bias``; initializers of an ONNX file); those of a torch
+    module that do not require a gradient are frozen without being named. ``assume``: the load, where the model's own
+    values decide it: ``{"experts": N}`` shares each layer's
     tokens evenly over N experts of a mixture (all that the tokens can reach if not stated), ``{"detections": N}`` lets
     N boxes an image pass each threshold of a detector (100), ``{"frames": N}`` has a token of a text spoken for N
     frames of sound (2); what is not stated is named in the support and widens the intervals. ``sparsity``: "2:4" where
@@ -226,12 +227,17 @@ def predict_graph(
 ) -> Prediction:
     """What one run of an operator graph costs on a device; ``batch`` says how many samples its shapes hold.
 
-    The arguments are those of ``predict``; without ``batch`` the leading dimension of the first input is taken. A
-    training step is derived from the forward graph: a traced step (TrainingGraph) is refused.
+    The arguments are those of ``predict``; without ``batch`` the leading dimension of the first input is taken, and one
+    that no input holds is an ArgumentError. A training step is derived from the forward graph: a traced step
+    (TrainingGraph) is refused.
     """
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
     how |= {"optimizer": optimizer, "sparsity": sparsity, "calibration": calibration, "processes": processes}
     target, own = find_device(device), batch
+    if batch is not None and isinstance(graph, OpGraph):
+        from perfpass.graph.held_batch import check_held
+
+        check_held(graph, check_batch(batch))
 
     def memory(*, device: Device | None = None, batch: int | None = None, precision: str | None = None) -> Interval:
         on, changed = device or target, how if precision is None else {**how, "precision": precision}
