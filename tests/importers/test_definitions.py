@@ -16,7 +16,8 @@ from perfpass.importers.model_argument import understood
 RESNET = Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx"
 # Multiplications of one image at the definition's own size, as their authors state them.
 MACS = {
-    "yolov5s": 8.25e9, "yolov8n": 4.35e9, "yolov8x": 128.9e9, "yolox-s": 13.4e9, "yolov3": 32.9e9,
+    "yolov5s": 8.25e9, "yolov8n": 4.35e9, "yolov8x": 128.9e9, "yolox-s": 13.4e9, "yolov3": 32.9e9, "yolo11n": 3.25e9,
+    "yolo11x": 97.5e9,
     "efficientdet-d0": 2.5e9, "efficientdet-d3": 25e9, "gpunet-0": 3.25e9, "res2net101-vd": 8.33e9,
     "resnest50-fast": 4.34e9,
 }  # fmt: skip
@@ -77,6 +78,8 @@ def test_a_unet_of_parts_and_a_fused_one_multiply_alike():
         ("vit_b_16", "torchvision", "vit_b_16"),
         ("YOLOv8n", "definitions", "yolov8n"),
         ("YOLO-v5-s", "definitions", "yolov5s"),
+        ("yolo11m", "definitions", "yolo11m"),
+        ("YOLOv12-x", "definitions", "yolo12x"),
         ("fasterrcnn_resnet50_fpn", "definitions", "faster-rcnn-resnet50"),
         ("EfficientDet_D0", "definitions", "efficientdet-d0"),
         ("dlrm-small", "definitions", "dlrm-small"),

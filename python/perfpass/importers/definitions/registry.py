@@ -84,7 +84,8 @@ def named(name: str) -> str:
 
 
 def _key(name: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", name.lower()).removesuffix("fpn")
+    """The letters and digits of a name; since its 11th YOLO is written with and without a v."""
+    return re.sub(r"^yolov(?=1[12])", "yolo", re.sub(r"[^a-z0-9]", "", name.lower())).removesuffix("fpn")
 
 
 @functools.cache
@@ -156,7 +157,17 @@ _YOLO = {
     "v8": {"n": 3.16e6, "s": 11.17e6, "m": 25.9e6, "l": 43.69e6, "x": 68.2e6},
     "x": {"tiny": 5.06e6, "s": 8.97e6, "m": 25.3e6, "l": 54.2e6, "x": 99.1e6},
 }
-_PAPERS = {"v5": "Ultralytics' configurations", "v8": "Ultralytics' configurations", "x": "arXiv 2107.08430"}
+_YOLO_WITH_ATTENTION = {
+    "11": {"n": 2.62e6, "s": 9.46e6, "m": 20.11e6, "l": 25.37e6, "x": 56.97e6},
+    "12": {"n": 2.60e6, "s": 9.28e6, "m": 20.20e6, "l": 26.45e6, "x": 59.21e6},
+}
+_PAPERS = {
+    "11": "Ultralytics' configurations",
+    "12": "Tian et al., 2025, arXiv 2502.12524",
+    "v5": "Ultralytics' configurations",
+    "v8": "Ultralytics' configurations",
+    "x": "arXiv 2107.08430",
+}
 _EFFICIENTDET = {
     "d0": (512, 3.9e6), "d1": (640, 6.6e6), "d2": (768, 8.1e6), "d3": (896, 12e6), "d4": (1024, 21e6),
     "d5": (1280, 34e6), "d6": (1280, 52e6), "d7": (1536, 52e6),
@@ -233,6 +244,10 @@ _FIXED: Mapping[str, Own] = {
             _made("yolo", "Yolo", kind, size[0]), _PAPERS[kind], stated, (416, 416) if size == "tiny" else (640, 640)
         )
         for kind, sizes in _YOLO.items() for size, stated in sizes.items()
+    },
+    **{
+        f"yolo{kind}{size}": Own(_made("yolo_attention", "Yolo", kind, size), _PAPERS[kind], stated, (640, 640))
+        for kind, sizes in _YOLO_WITH_ATTENTION.items() for size, stated in sizes.items()
     },
     **{
         f"efficientdet-{size}": Own(

@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn import functional as f
 
 CLASSES = 80
-_BINS = 16  # of v8's distribution over a box's sides
+BINS = 16  # of v8's distribution over a box's sides
 # Depth and width of each size.
 SIZES = {
     "t": (1 / 3, 0.375),
@@ -26,9 +26,13 @@ SIZES = {
 _WIDEST = {"m": 768, "l": 512, "x": 512}  # of v8, which is also no deeper than its "l"
 
 
-def _conv(a: int, b: int, kernel: int = 1, stride: int = 1, padding: int = -1, *, act: Any = nn.SiLU) -> nn.Sequential:
+def conv(
+    a: int, b: int, kernel: int = 1, stride: int = 1, padding: int = -1, *, groups: int = 1, act: Any = nn.SiLU
+) -> nn.Sequential:
+    """A convolution, its normalization and its activation (None: none); ``padding`` -1: half the kernel."""
     padding = kernel // 2 if padding < 0 else padding
-    return nn.Sequential(nn.Conv2d(a, b, kernel, stride, padding, bias=False), nn.BatchNorm2d(b), act(inplace=True))
+    parts = [nn.Conv2d(a, b, kernel, stride, padding, groups=groups, bias=False), nn.BatchNorm2d(b)]
+    return nn.Sequential(*parts, *([] if act is None else [act(inplace=True)]))
 
 
 class Bottleneck(nn.Module):
@@ -36,7 +40,7 @@ class Bottleneck(nn.Module):
 
     def __init__(self, width: int, kernel: int, *, add: bool) -> None:
         super().__init__()
-        self.parts, self.add = nn.Sequential(_conv(width, width, kernel), _conv(width, width, 3)), add
+        self.parts, self.add = nn.Sequential(conv(width, width, kernel), conv(width, width, 3)), add
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, C, H, W]."""
@@ -50,9 +54,9 @@ class Partial(nn.Module):
         super().__init__()
         self.each, half = each, b // 2
         # One convolution makes both halves where each map is kept.
-        self.first, self.beside = _conv(a, b if each else half), nn.Sequential() if each else _conv(a, half)
+        self.first, self.beside = conv(a, b if each else half), nn.Sequential() if each else conv(a, half)
         self.inner = nn.ModuleList(Bottleneck(half, 3 if each else 1, add=add) for _ in range(count))
-        self.last = _conv((2 + count) * half if each else b, b)
+        self.last = conv((2 + count) * half if each else b, b)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, a, H, W] -> [B, b, H, W]."""
@@ -72,7 +76,7 @@ class Pooled(nn.Module):
 
     def __init__(self, width: int, kernels: Sequence[int] = ()) -> None:
         super().__init__()
-        self.first, self.last, self.kernels = _conv(width, width // 2), _conv(2 * width, width), kernels
+        self.first, self.last, self.kernels = conv(width, width // 2), conv(2 * width, width), kernels
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, C, H, W]."""
@@ -92,33 +96,33 @@ class Yolo(nn.Module):
         deep = min(deep, 1) if new else deep
         w = [int(min(n, most) * wide) for n in (64, 128, 256, 512, 1024)]
         counts = [round(n * deep) for n in {"v5": (3, 6, 9, 3), "v8": (3, 6, 6, 3), "x": (3, 9, 9, 3)}[kind]]
-        self.stem = _conv(12, w[0], 3) if kind == "x" else _conv(3, w[0], 3, 2) if new else _conv(3, w[0], 6, 2, 2)
+        self.stem = conv(12, w[0], 3) if kind == "x" else conv(3, w[0], 3, 2) if new else conv(3, w[0], 6, 2, 2)
         stages = []
         for i, count in enumerate(counts):
             body: list[nn.Module] = [Partial(w[i + 1], w[i + 1], count, add=not (kind == "x" and i == 3), each=new)]
             if i == 3:
                 pooled = Pooled(w[4], (5, 9, 13) if kind == "x" else ())
                 body = [pooled, *body] if kind == "x" else [*body, pooled]
-            stages.append(nn.Sequential(_conv(w[i], w[i + 1], 3, 2), *body))
+            stages.append(nn.Sequential(conv(w[i], w[i + 1], 3, 2), *body))
         self.stages = nn.ModuleList(stages)
         back, options = counts[0], {"add": False, "each": new}
-        self.narrow = nn.ModuleList(nn.Identity() if new else _conv(w[i], w[i - 1]) for i in (4, 3))
+        self.narrow = nn.ModuleList(nn.Identity() if new else conv(w[i], w[i - 1]) for i in (4, 3))
         up = [(w[4] + w[3], w[3]), (w[3] + w[2], w[2])] if new else [(2 * w[3], w[3]), (2 * w[2], w[2])]
         down = [(w[2] + w[3], w[3]), (w[3] + w[4], w[4])] if new else [(2 * w[2], w[3]), (2 * w[3], w[4])]
         self.up = nn.ModuleList(Partial(a, b, back, **options) for a, b in up)
-        self.shrink = nn.ModuleList(_conv(n, n, 3, 2) for n in w[2:4])
+        self.shrink = nn.ModuleList(conv(n, n, 3, 2) for n in w[2:4])
         self.down = nn.ModuleList(Partial(a, b, back, **options) for a, b in down)
         self.heads = nn.ModuleList(self._head(n, w[2]) for n in w[2:])
 
     def _head(self, width: int, least: int) -> nn.Module:
         if self.kind == "v5":
             return nn.ModuleList([nn.Conv2d(width, 3 * (CLASSES + 5), 1)])
-        inner = [max(16, least // 4, 4 * _BINS), max(least, CLASSES)] if self.kind == "v8" else [least, least]
-        outputs = [4 * _BINS, CLASSES] if self.kind == "v8" else [5, CLASSES]
-        stem: nn.Module = nn.Identity() if self.kind == "v8" else _conv(width, least)
+        inner = [max(16, least // 4, 4 * BINS), max(least, CLASSES)] if self.kind == "v8" else [least, least]
+        outputs = [4 * BINS, CLASSES] if self.kind == "v8" else [5, CLASSES]
+        stem: nn.Module = nn.Identity() if self.kind == "v8" else conv(width, least)
         start = width if self.kind == "v8" else least
         towers = (
-            nn.Sequential(_conv(start, n, 3), _conv(n, n, 3), nn.Conv2d(n, out, 1))
+            nn.Sequential(conv(start, n, 3), conv(n, n, 3), nn.Conv2d(n, out, 1))
             for n, out in zip(inner, outputs, strict=True)
         )
         return nn.ModuleList([stem, *towers])
@@ -147,8 +151,8 @@ class Yolo(nn.Module):
         x = head[0](x)
         boxes, scores = (tower(x).flatten(2).transpose(1, 2) for tower in list(head)[1:])
         if self.kind == "v8":
-            bins = torch.arange(_BINS, dtype=x.dtype, device=x.device)
-            boxes = torch.matmul(torch.softmax(boxes.unflatten(2, (4, _BINS)), -1), bins)
+            bins = torch.arange(BINS, dtype=x.dtype, device=x.device)
+            boxes = torch.matmul(torch.softmax(boxes.unflatten(2, (4, BINS)), -1), bins)
         return torch.cat([boxes, torch.sigmoid(scores)], 2)
 
 
@@ -164,10 +168,10 @@ class Yolo3(nn.Module):
         self.bodies, self.narrow, self.heads = nn.ModuleList(), nn.ModuleList(), nn.ModuleList()
         for i, (a, b) in enumerate(((1024, 512), (768, 256), (384, 128))):
             shapes = [(a, b, 1), (b, 2 * b, 3), (2 * b, b, 1), (b, 2 * b, 3), (2 * b, b, 1)]
-            self.bodies.append(nn.Sequential(*(_conv(*shape, act=leaky) for shape in shapes)))
-            self.heads.append(nn.Sequential(_conv(b, 2 * b, 3, act=leaky), nn.Conv2d(2 * b, 3 * (CLASSES + 5), 1)))
+            self.bodies.append(nn.Sequential(*(conv(*shape, act=leaky) for shape in shapes)))
+            self.heads.append(nn.Sequential(conv(b, 2 * b, 3, act=leaky), nn.Conv2d(2 * b, 3 * (CLASSES + 5), 1)))
             if i < 2:
-                self.narrow.append(_conv(b, b // 2, act=leaky))
+                self.narrow.append(conv(b, b // 2, act=leaky))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, 3, H, W] -> boxes and scores [B, places, 85]."""
