@@ -91,7 +91,7 @@ def test_a_base_that_cannot_be_trusted_or_read_is_one_clear_error(tmp_path):
 def test_what_ships_answers_inference_and_leaves_the_rest_to_ours(examples):
     import perfpass
 
-    resnet = load_graph(examples / "resnet50.onnx")
+    resnet = load_graph(examples / "resnet50.onnx", batch=64)
     how = {"batch": 64, "precision": "amp", "layout": "nhwc"}
     ours = perfpass.predict(resnet, "rtx-4090", **how)
     found = perfpass.predict(resnet, "rtx-4090", predictor="graph-language", **how)

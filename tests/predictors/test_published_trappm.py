@@ -47,7 +47,8 @@ def test_a_training_step_has_trappms_memory_with_the_networks_that_it_was_learne
     assert any("not said by TraPPM but by perfpass: energy, power" in reason for reason in found.support.reasons)
 
 
-def test_a_device_that_it_never_learned_from_is_outside_with_wider_bounds(resnet):
+def test_a_device_that_it_never_learned_from_is_outside_with_wider_bounds():
+    resnet = perfpass.load(EXAMPLES / "resnet50.onnx", batch=32)
     known = perfpass.predict(resnet, "rtx-4090", batch=32, precision="amp", predictor="trappm")
     unknown = perfpass.predict(resnet, "h100-sxm5-80gb", batch=32, precision="amp", predictor="trappm")
     assert unknown.support.level == "outside"
