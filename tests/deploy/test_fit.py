@@ -66,6 +66,7 @@ def test_several_devices_are_all_to_hold_it_and_none_asked_are_the_smallest():
     both = perfpass.fit("llama-3.1-8b", ["l4", "t4"])
     assert [one.answer for one in both.answers] == ["yes", "no"] and both.exit_status == 1
     assert "fits on 1 of 2 devices: l4" in both.headline
+    assert perfpass.fit("llama-3.1-70b", ["l4", "t4"]).headline == "llama-3.1-70b fits on none of 2 devices"
     free = perfpass.fit("llama-3.1-70b")
     sizes = [one.memory_bytes for one in free.answers]
     assert free.exit_status == 0 and sizes == sorted(sizes) and len(sizes) == 3

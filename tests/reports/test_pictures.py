@@ -157,6 +157,16 @@ def test_a_name_on_a_phone_stands_over_its_marks_and_on_none(drawn):
                     assert apart or box.x > end or box.x + box.width < begin, (chart.title, word.text)
 
 
+def test_what_is_said_of_a_slice_on_a_phone_stands_over_its_boxes_and_on_none(vision):
+    (chart,) = vision.plot.mig().charts
+    page = placed(chart, NARROW)
+    said = [s for s in page.inside if isinstance(s, Words) and s.text.startswith("P ")]
+    assert len(said) == len(chart.y.names)
+    for word in said:
+        boxes = [s for s in page.inside if isinstance(s, Area)]
+        assert all(box.y >= word.y or box.y + box.height <= word.y - 9 for box in boxes), word.text
+
+
 def test_names_of_a_hostile_model_are_text_alone(hostile):
     for name in RUN[:5]:
         svg = getattr(hostile.plot, name)().svg()

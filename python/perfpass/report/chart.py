@@ -165,7 +165,7 @@ class Whisker:
 
 @dataclass(frozen=True)
 class Note:
-    """Words at a place of the plot."""
+    """Words at a place of the plot; ``short``: what stands instead beside a name that leaves no room for ``text``."""
 
     x: float
     y: float
@@ -173,6 +173,7 @@ class Note:
     anchor: Literal["start", "middle", "end"] = "start"
     colour: Role = "soft"
     stands: Literal["above", "beside", "below"] = "above"
+    short: str = ""
 
 
 Mark: TypeAlias = "Dots | Line | Band | Box | Whisker | Note"

@@ -163,15 +163,19 @@ class _Plot:
         return self.at(self.chart.x.low, row)[1] - max(self.chart.height * reach, _WHISKER) - 4
 
     @cached_property
-    def beside_names(self) -> bool:
-        """Whether what stands beside marks is written beside the names: not all has room there, and all has here."""
+    def beside_names(self) -> tuple[str, ...]:
+        """Of each note beside marks, in their order, what is written beside the names: where not all have room at their
+        marks and all have it here, in short if not at length; else nothing.
+        """
         found = [mark for mark in self.chart.marks if isinstance(mark, Note) and mark.stands == "beside"]
+        if not self.above or all(self.at(m.x, m.y)[0] + 6 + _wide(m.text) <= self.x + self.width for m in found):
+            return ()
         names = dict(self.chart.y.names)
-        return (
-            self.above > 0
-            and any(self.at(m.x, m.y)[0] + 6 + _wide(m.text) > self.x + self.width for m in found)
-            and all(4 + _wide(names.get(m.y, "")) + 10 + _wide(m.text) <= self.width for m in found)
-        )
+        for texts in (tuple(m.text for m in found), tuple(m.short or m.text for m in found)):
+            pairs = zip(found, texts, strict=True)
+            if all(4 + _wide(names.get(m.y, "")) + 10 + _wide(text) <= self.width for m, text in pairs):
+                return texts
+        return ()
 
 
 def stacked(charts: Sequence[Chart]) -> list[Page]:
@@ -277,7 +281,8 @@ def _shapes(plot: _Plot, mark: Mark) -> list[Placed]:
 def _note(plot: _Plot, mark: Note) -> Words:
     """Words at their place, or as far beside it as keeps all of them in the plot."""
     if mark.stands == "beside" and plot.beside_names:
-        return Words(plot.x + plot.width, plot.named(mark.y), mark.text, SMALL, "end", mark.colour, clear=True)
+        text = mark.text if mark.text in plot.beside_names else mark.short
+        return Words(plot.x + plot.width, plot.named(mark.y), text, SMALL, "end", mark.colour, clear=True)
     x, y = plot.at(mark.x, mark.y)
     down = {"above": -5.0, "beside": 4.0, "below": 15.0}[mark.stands]
     text = fitted(mark.text, plot.width)

@@ -60,7 +60,8 @@ def slices(decision: Decision, subtitle: str) -> Chart:
                     f"{word} ({_SHORT[word]})",
                 )
             )
-        marks.append(Note(whole + 0.15, y, _beside(chance, place.latency_ms), colour="ink", stands="beside"))
+        long, short = (_beside(chance, place.latency_ms, bounds=bounds) for bounds in (True, False))
+        marks.append(Note(whole + 0.15, y, long, colour="ink", stands="beside", short=short))
         rows.append(
             (profile.name, str(profile.max_instances), word, percent(chance), time, size(place.memory_bytes.high))
         )
@@ -93,9 +94,10 @@ def _asked(limits: Limits) -> str:
     return ", ".join(["it fits", *kept])
 
 
-def _beside(chance: float | None, time: Interval | None) -> str:
+def _beside(chance: float | None, time: Interval | None, *, bounds: bool) -> str:
     parts = [f"P {percent(chance)}"] if chance is not None else []
-    parts += [f"{digits(time.median)} ms ({digits(time.low)} to {digits(time.high)})"] if time is not None else []
+    if time is not None:
+        parts.append(f"{digits(time.median)} ms" + f" ({digits(time.low)} to {digits(time.high)})" * bounds)
     return ", ".join(parts)
 
 

@@ -157,7 +157,11 @@ class Fit:
             return f"{self.model} fits on {' or '.join(held)} and on what has more memory, with {self.runtime}{paid}"
         if len(self.answers) > 1:
             held = [one.where for one in self.answers if one.answer == "yes"]
-            return f"{self.model} fits on {len(held)} of {len(self.answers)} devices: {', '.join(held) or 'none'}"
+            if not held:
+                unsure = [one.where for one in self.answers if one.answer == "cannot say"]
+                may = f"; it may or may not on {', '.join(unsure)}" if unsure else ""
+                return f"{self.model} fits on none of {len(self.answers)} devices{may}"
+            return f"{self.model} fits on {len(held)} of {len(self.answers)} devices: {', '.join(held)}"
         (one,) = self.answers
         said = {"yes": "fits on", "no": "does not fit on", "cannot say": "may or may not fit on"}[one.answer]
         each = "of each" if one.gpus > 1 else "of"
