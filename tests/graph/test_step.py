@@ -95,6 +95,34 @@ def test_the_optimizer_reads_every_gradient_and_keeps_its_states(optimizer, stat
     assert (read, written) == (4 * elements * table.read, 4 * elements * table.written)
 
 
+def test_an_optimizer_of_records_alone_moves_what_torch_moves_and_cannot_be_asked_for():
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counted(TorchDispatchMode):
+        kernels = read = written = 0
+
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            operands = {id(a): a.numel() for a in args if isinstance(a, torch.Tensor)}
+            found = func(*args, **(kwargs or {}))
+            if max(operands.values(), default=0) > 1:  # not the count of steps
+                self.kernels, self.read = self.kernels + 1, self.read + sum(operands.values())
+                self.written += found.numel()
+            return found
+
+    weight = torch.nn.Parameter(torch.ones(100))
+    optimizer = torch.optim.Adadelta([weight], foreach=False)
+    weight.grad = torch.ones(100)
+    optimizer.step()
+    with torch.no_grad(), Counted() as counted:
+        optimizer.step()
+    recorded = backward.RECORDED["adadelta"]
+    assert (counted.kernels, counted.read, counted.written) == (
+        recorded.kernels, 100 * recorded.read, 100 * recorded.written,
+    )  # fmt: skip
+    with pytest.raises(ArgumentError, match="allowed are none, sgd, momentum, adam, adamw"):
+        trace_training(Small(), (3, 16, 16), batch=2, optimizer="adadelta")
+
+
 @settings(max_examples=120)
 @given(
     st.one_of(graphs(), written_out()), st.sampled_from([None, "float16", "float64"]), st.sampled_from([1, 512]),

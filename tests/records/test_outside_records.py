@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+from perfpass.errors import UnsupportedError
+from perfpass.graph.table import operator_table
 from perfpass.records import schema, tables
 from perfpass.records.location import data_directory
 from perfpass.records.readers import milabench, miso
@@ -55,3 +58,33 @@ def test_the_stored_rows_and_networks_are_those_that_the_documents_state():
     # 12 layers of 12 h^2 and 2 h n per token, and the head's h^2 and h v (Kaplan et al., 2020, table 1).
     per_token = 12 * (12 * 768**2 + 2 * 768 * 512) + 768**2 + 768 * 30522
     assert float(bert.macs @ bert.count) == pytest.approx(4 * 512 * per_token, rel=0.001)
+
+
+def test_the_network_of_zeus_on_cifar_100_is_the_one_that_its_script_takes():
+    """pytorch-cifar100's ShuffleNetV2: a bias in every convolution, and a first layer that keeps the 32 x 32."""
+    from perfpass.records import cifar_networks
+    from perfpass.records.build.outside import traces
+    from perfpass.training.tasks.tasks import POWER_NETWORKS
+
+    key = POWER_NETWORKS["shufflenetv2"]
+    assert key == (cifar_networks.SOURCE, "shufflenetv2", 32)
+    # 56 convolutions with a weight and a bias each, 56 normalizations, and the classes' product.
+    parameters = list(cifar_networks.build("shufflenetv2").parameters())
+    assert (len(parameters), sum(p.numel() for p in parameters)) == (2 * 56 + 2 * 56 + 2, 1_360_896)
+    stored, traced = tables.load(name="outside").table(*key, batch=2), operator_table(traces(*key)[0])
+    assert float(stored.macs @ stored.count) == float(traced.macs @ traced.count) == pytest.approx(2 * 43.7e6, rel=0.01)
+    with pytest.raises(UnsupportedError, match="has no 'resnet18' here"):
+        cifar_networks.build("resnet18")
+
+
+def test_an_epoch_of_a_few_steps_tells_the_power_of_training_and_not_the_time_of_a_step():
+    from perfpass.training.training_step.questions import questions
+
+    rows = [q for q in questions() if q.source == "zeus" and q.model == "shufflenetv2"]
+    assert {q.way.optimizer for q in rows} == {"adadelta", "adam"}
+    steps = np.ceil(50_000 / np.array([q.batch for q in rows]))
+    timed = np.isfinite([q.measured_s for q in rows])
+    assert steps[timed].min() >= 40 > steps[~timed].max()
+    assert np.isfinite([q.measured_w for q in rows]).all()
+    # Pictures of three planes come from memory that is not pinned.
+    assert {q.way.copied_bytes / q.batch for q in rows} == {4.0 * 3 * 32 * 32}

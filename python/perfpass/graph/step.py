@@ -66,15 +66,21 @@ OPTIMIZERS: dict[str, Optimizer] = {
         Optimizer("adamw", 12, 8, 8, 2, 1, 9, 4, 3),
     )
 }
+# Of records alone, which nobody can ask for: their time is known, and no plan of memory.
+RECORDED: dict[str, Optimizer] = {
+    # v *= rho; v += g g; v + eps, root; d + eps, root; / root, * g; d *= rho; d += delta delta; p += -lr delta
+    "adadelta": Optimizer("adadelta", 16, 11, 11, 2, 2, 16, 4, 3),
+}
 
 
 @dataclass(frozen=True)
 class StepOptions:
     """How a step runs beyond its forward graph.
 
-    ``optimizer``: a key of OPTIMIZERS. ``foreach``: tensors in few kernels (torch 2.0 and later on GPUs). ``autocast``:
-    parameters of 4 bytes are cast to 2 each step and their gradients back. ``zero_fill``: gradients are filled with
-    zeros and added to (torch before 2.0). ``separate_attention``: attention runs as products and softmax (before 2.0).
+    ``optimizer``: a key of OPTIMIZERS or RECORDED. ``foreach``: tensors in few kernels (torch 2.0 and later on GPUs).
+    ``autocast``: parameters of 4 bytes are cast to 2 each step and their gradients back. ``zero_fill``: gradients are
+    filled with zeros and added to (torch before 2.0). ``separate_attention``: attention runs as products and softmax
+    (before 2.0).
     """
 
     optimizer: str = "momentum"
@@ -84,7 +90,7 @@ class StepOptions:
     separate_attention: bool = False
 
     def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
+        if self.optimizer not in OPTIMIZERS and self.optimizer not in RECORDED:
             raise ArgumentError(f"unknown optimizer {self.optimizer!r}; allowed are {', '.join(OPTIMIZERS)}")
 
 
@@ -529,7 +535,7 @@ def _loss(step: _Step) -> None:
 
 def _optimizer(step: _Step, options: StepOptions, parameters: np.ndarray, tensors: np.ndarray) -> None:
     held, nothing = 4.0 * parameters, np.zeros(step.steps)
-    optimizer = OPTIMIZERS[options.optimizer]
+    optimizer = (OPTIMIZERS | RECORDED)[options.optimizer]
     if options.autocast:
         _row(step, FORWARD, "cast", tensors, held, held / 2, parameters)
         _row(step, WEIGHT, "cast", tensors, held / 2, held, parameters)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import PerfPassError
-from perfpass.records import corpus, graph_cache, schema
+from perfpass.records import cifar_networks, corpus, graph_cache, schema
 from perfpass.records.build import vision as build_vision
 from perfpass.records.build import vision_models
 from perfpass.records.location import data_directory
@@ -37,16 +37,21 @@ NETWORKS: tuple[tuple[str, str, int], ...] = (
     ("huggingface", "minilm-l6/BertModel", 64),
     ("huggingface", "pythia-70m/GPTNeoXForCausalLM", 64),
     ("timm", "convnext_atto", 224),
-    ("torchvision", "shufflenet_v2_x1_0", 128),
+    (cifar_networks.SOURCE, "shufflenetv2", 32),
 )
 
 
 def traces(source: str, model: str, size: int) -> tuple[OpGraph, OpGraph]:
     """A network's forward graph at both of `vision_models.BATCHES`."""
-    if source != "huggingface":
+    if source not in ("huggingface", cifar_networks.SOURCE):
         return vision_models.traces(source, model, size)
-    from perfpass.importers.model_sources import huggingface
     from perfpass.importers.torch import trace_owned
+
+    if source == cifar_networks.SOURCE:
+        network = cifar_networks.build(model)
+        first, second = (trace_owned(network, (3, size, size), batch=b) for b in vision_models.BATCHES)
+        return first, second
+    from perfpass.importers.model_sources import huggingface
 
     name, _, head = model.partition("/")
     text = (resources.files("perfpass") / "configurations" / f"{name}.json").read_text(encoding="utf-8")

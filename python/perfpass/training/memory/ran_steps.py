@@ -25,7 +25,7 @@ from perfpass.records import parquet, schema, tables
 from perfpass.records.location import data_directory
 from perfpass.records.named import questions
 from perfpass.training import ratio_trees
-from perfpass.training.tasks.tasks import POWER_NETWORKS, STEP_OPTIMIZERS
+from perfpass.training.tasks.tasks import KEPT_OPTIMIZERS, POWER_NETWORKS
 from perfpass.training.training_step.questions import NETWORKS
 from perfpass.whole_file import replacing
 
@@ -64,7 +64,7 @@ def powered(root: Path) -> pandas.DataFrame:
     """The records of training power whose network is known: its ``key``, and the optimizer ``taken`` for theirs."""
     rows = schema.read(root / "records" / "training_power.parquet", "training")
     rows = rows[rows.model.isin(list(POWER_NETWORKS))]
-    return rows.assign(key=rows.model.map(POWER_NETWORKS), taken=rows.optimizer.replace(STEP_OPTIMIZERS))
+    return rows.assign(key=rows.model.map(POWER_NETWORKS), taken=rows.optimizer.replace(KEPT_OPTIMIZERS))
 
 
 def benchmarks(root: Path) -> pandas.DataFrame:

@@ -205,24 +205,29 @@ _BENCH_NETWORKS: dict[str, Key] = {
     "timm:focalnet_base_lrf": ("timm", "focalnet_base_lrf", 224),
     "transformers:bert": ("huggingface", "bert-base/BertForMaskedLM", 512),
 }
-# The source's ShuffleNetV2 for CIFAR (github.com/weiaicunzai/pytorch-cifar100) has a first layer that does not stride;
-# torchvision's at four times the side has the same sizes after it. BERT's length is not stated: its longest.
+# What its scripts name (ml-energy/zeus, examples/cifar100 and imagenet). BERT's length is not stated: its longest.
 POWER_NETWORKS: dict[str, Key] = {
     "resnet50": ("torchvision", "resnet50", 224),
-    "shufflenetv2": ("torchvision", "shufflenet_v2_x1_0", 128),
+    "shufflenetv2": ("pytorch-cifar100", "shufflenetv2", 32),
     "bert_base_uncased": ("huggingface", "bert-base/BertForSequenceClassification", 512),
 }
 # Pictures in an epoch: Russakovsky et al., ImageNet Large Scale Visual Recognition Challenge, IJCV 2015 (training set
 # of the classification task); Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009. How many
 # sequences the text data sets were cut into is not stated, so an epoch of BERT is no known number of steps.
 _PICTURES = {"imagenet": 1_281_167, "cifar100": 50_000}
-# Adadelta keeps two tensors beside each parameter, as Adam does; our steps know no other optimizer with two.
-STEP_OPTIMIZERS = {"adadelta": "adam", "": "none"}
+# Adadelta keeps two tensors beside each parameter, as Adam does, which stands for it where memory is asked.
+STEP_OPTIMIZERS = {"": "none"}
+KEPT_OPTIMIZERS = {"adadelta": "adam", **STEP_OPTIMIZERS}
+
+
+def steps_of_epoch(rows: Any) -> Any:
+    """Steps that an epoch of each row has; NaN where the length of its data set is not known."""
+    return np.ceil(rows.dataset.map(_PICTURES) / rows.batch)
 
 
 def joules_of_step(rows: Any) -> Any:
     """Of rows whose ``energy_j`` is that of an epoch; NaN where the length of the data set is not known."""
-    return rows.energy_j / np.ceil(rows.dataset.map(_PICTURES) / rows.batch)
+    return rows.energy_j / steps_of_epoch(rows)
 
 
 def _training_memory(data: Path) -> Task:

@@ -13,7 +13,7 @@ from perfpass.training.ratio_trees import Residuals, Split
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
 from perfpass.training.tasks.splits import Fold, set_aside
-from perfpass.training.training_step import calibrate, model, outside
+from perfpass.training.training_step import calibrate, model, operators, outside
 from perfpass.training.training_step.dataset import Dataset
 from perfpass.training.training_step.model import Corpus
 
@@ -70,12 +70,12 @@ def evaluate(folder: str | None = None, seed: int = 0, *, folds: int = FOLDS, qu
     known = Residuals.joined(found.residuals for found in held.values())
     experiments = calibrate.unseen_devices(corpus, seed=seed, say=say)
     apart = outside.outside(corpus)
-    evidence = _Evidence(dataset, known, experiments, outside.of_gpus(apart))
+    evidence = _Evidence(corpus, known, experiments, outside.of_gpus(apart))
     for split, found in held.items():
         found.baselines["3 x inference (shipped inference predictor, which has seen all networks)"] = tripled
         _grade(dataset, section, split, found, evidence, ~aside)
     _devices(dataset, section, evidence, ~aside, seed)
-    outside.grade(section, apart, evidence.corpus(), seed)
+    outside.grade(section, corpus, apart, evidence.parts(), seed)
     return section
 
 
@@ -83,18 +83,23 @@ def evaluate(folder: str | None = None, seed: int = 0, *, folds: int = FOLDS, qu
 class _Evidence:
     """Every error there is, of which a grading leaves out what it grades."""
 
-    dataset: Dataset
+    corpus: Corpus
     networks: Residuals
     experiments: list[calibrate.Experiment]
     others: list[Errors]
 
-    def corpus(self, without: np.ndarray | None = None, device: str = "") -> list[Errors]:
+    def parts(self, without: np.ndarray | None = None, device: str = "") -> list[Errors]:
         """Errors on networks and devices held out, less those of rows ``without`` and on ``device``."""
         kept = np.ones(len(self.networks.row), dtype=bool)
         if without is not None:
             kept = ~np.isin(self.networks.row, without)
-        found = time_widths.of_networks(self.dataset, self.networks.take(kept))
+        found = time_widths.of_networks(self.corpus.dataset, self.networks.take(kept))
         return [found, *(e.errors for e in self.experiments if e.device != device)]
+
+    def bounds(self, asked: Errors, without: np.ndarray, device: str = "") -> tuple[np.ndarray, np.ndarray]:
+        """[N] log bounds of what is ``asked``, from all that is not of rows ``without`` nor on ``device``."""
+        least = operators.least_widths(self.corpus.levels(without, device))
+        return time_widths.bounds([*self.parts(without, device), *self.others], asked, least)
 
 
 def _grade(
@@ -104,8 +109,7 @@ def _grade(
     low, high = predicted.copy(), predicted.copy()
     for fold in found.folds:
         asked = held.take(np.isin(held.row, fold.test))
-        parts = [*evidence.corpus(fold.test), *evidence.others]
-        below, above = time_widths.bounds(parts, time_widths.of_networks(dataset, asked))
+        below, above = evidence.bounds(time_widths.of_networks(dataset, asked), fold.test)
         low[asked.row], high[asked.row] = predicted[asked.row] * np.exp(below), predicted[asked.row] * np.exp(above)
     timm = (dataset.rows.source == "timm").to_numpy()
     for name, side in ((ALL, graded), (TIMM, timm & graded), (BOARDS, ~timm & graded)):
@@ -157,8 +161,7 @@ def _devices(dataset: Dataset, section: Section, evidence: _Evidence, graded: np
         kept = graded[e.rows]
         rows, predicted = e.rows[kept], e.predicted_s[kept]
         y = dataset.measured_s[rows]
-        parts = [*evidence.corpus(np.flatnonzero(device == e.device), e.device), *evidence.others]
-        low, high = (v[kept] for v in time_widths.bounds(parts, e.errors))
+        low, high = (v[kept] for v in evidence.bounds(e.errors, np.flatnonzero(device == e.device), e.device))
         bounds = (1e3 * predicted * np.exp(low), 1e3 * predicted * np.exp(high))
         board = e.device != "rtx-3090"
         section.add(_METRIC, "device", "perfpass, zero-shot", e.device, 1e3 * predicted, 1e3 * y, *bounds)

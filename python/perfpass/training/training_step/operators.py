@@ -48,6 +48,7 @@ _HOST_PART = 0.15
 _EACH = 40  # rows of each laboratory, device and precision
 _WHOLE = 12  # rows of a group that count whole; of more, their root does
 _SEED = 17
+_NINE_IN_TEN = 1.645 / 0.6745  # of a normal distribution: what holds 90 % over what holds half
 
 
 @dataclass(frozen=True, eq=False)
@@ -241,6 +242,16 @@ def fit(rows: Rows) -> dict[str, dict[str, float]]:
     levels["of source"] = dict(zip(laboratories.tolist(), theta[count:].tolist(), strict=False))
     levels["of host"] = dict(zip(hosts.tolist(), theta[count + len(laboratories) :].tolist(), strict=True))
     return levels
+
+
+def least_widths(levels: Levels) -> dict[str, float]:
+    """Log half-width, either side, that holds nine in ten hosts by how far those of ``levels`` lie from what ships.
+
+    A host is one draw, however many of its rows wait for it: errors of steps, of which few do, make that too narrow.
+    From the middle of the distances, as of a normal distribution, since hosts have tails.
+    """
+    apart = np.abs(list(levels["of host"].values()))
+    return {"host": _NINE_IN_TEN * float(np.median(apart)) if len(apart) > 1 else 0.0}
 
 
 def _deviation(spread: Mapping[str, float], level: str, name: str) -> float:

@@ -153,8 +153,8 @@ def _row(q: Question, predictor: StepPredictor) -> tuple[Any, ...]:
     )  # fmt: skip
 
 
-def bounded(part: Outside, found: list[Outside], parts: list[Errors]) -> Outside:
-    """The rows with bounds of their time from ``parts`` (networks and devices held out) and from the other sources.
+def bounded(corpus: Corpus, part: Outside, found: list[Outside], parts: list[Errors]) -> Outside:
+    """The rows with bounds of their time from ``parts`` (networks and devices held out), the other sources and hosts.
 
     On our own CPU, from the other networks.
     """
@@ -163,19 +163,20 @@ def bounded(part: Outside, found: list[Outside], parts: list[Errors]) -> Outside
         low, high = spread.left_out(errors, _CPU_PRIOR)
     else:
         others = [*parts, *of_gpus([p for p in found if p.source != part.source])]
-        low, high = time_widths.bounds(others, part.every)
+        least = operators.least_widths(corpus.levels(source=part.source))
+        low, high = time_widths.bounds(others, part.every, least)
     at = part.rows.predicted
     return replace(part, rows=_drawn(part.rows.assign(low=at * np.exp(low), high=at * np.exp(high))))
 
 
-def grade(section: Section, found: list[Outside], parts: list[Errors], seed: int = 0) -> None:
+def grade(section: Section, corpus: Corpus, found: list[Outside], parts: list[Errors], seed: int = 0) -> None:
     """Lines for every source and device, and for every domain: zero-shot, and after one factor.
 
     The factor is the median of ten records drawn; of MISO (another framework), that of the other networks, so that no
     network's own records help it.
     """
     generator = np.random.default_rng(seed)
-    parted = [bounded(part, found, parts) for part in found if len(part)]
+    parted = [bounded(corpus, part, found, parts) for part in found if len(part)]
     for part in parted:
         lines = [(f"{part.source}, {name}", own) for name, own in part.rows.groupby("device")]
         if part.rows.domain.nunique() > 1:
