@@ -20,7 +20,8 @@ def rows():
     generator, parts = np.random.default_rng(7), []
     for name, off in (("a40", 0.9), ("p100-pcie-16gb", 1.0), ("quadro-rtx-6000", 1.05), ("v100-sxm2-16gb", 1.1)):
         compute, memory = generator.uniform(0.05, 0.5, 20), generator.uniform(0.05, 0.3, 20)
-        watts = off * 0.8 * np.sqrt(compute + memory) * 200.0
+        idle = device(name).idle_power_w
+        watts = idle + off * 0.8 * np.sqrt(compute + memory) * (200.0 - idle)
         values = {"limit_w": 200.0, "compute_use": compute, "memory_use": memory, "measured_w": watts}
         parts.append(pandas.DataFrame({"device": name, "model": "resnet50", **values}))
     return pandas.concat(parts, ignore_index=True)
@@ -33,12 +34,26 @@ def test_watts_lie_between_idle_and_the_limit_and_grow_with_use(name):
         assert (np.diff(found.median) >= 0).all()
         assert (board.idle_power_w <= found.low).all() and (found.high <= board.power_limit_w).all()
         assert (found.low <= found.median).all() and (found.median <= found.high).all()
+    # What a step uses comes on top of what the board draws without one.
+    drawn = KNOWN.predict(board, np.array([0.04]), np.array([0.0])).median
+    assert drawn == pytest.approx(board.idle_power_w + 0.95 * 0.2 * (board.power_limit_w - board.idle_power_w))
 
 
 def test_the_constant_is_the_middle_of_what_the_boards_draw():
     found = power.fit(rows())
     assert found.scale == pytest.approx(0.8 * 1.025, rel=0.04)
     assert found.low < 0.9 < 1.05 < found.high
+
+
+def test_bounds_are_wider_where_fewer_networks_on_boards_stand_behind_them():
+    """The same watts, called one network on each of four boards, or ten."""
+    known = rows()
+    named = known.assign(model=[f"network {i % 10}" for i in range(len(known))])
+    few, many = power.fit(known), power.fit(named)
+    assert few.scale == pytest.approx(many.scale, rel=0.01)
+    # Student's t of 3 degrees of freedom over that of 39, at 95 %.
+    assert np.log(few.high) == pytest.approx(2.353 / 1.685 * np.log(many.high), rel=0.02)
+    assert np.log(few.low) == pytest.approx(2.353 / 1.685 * np.log(many.low), rel=0.02)
 
 
 def test_the_watts_of_a_board_come_from_the_others():

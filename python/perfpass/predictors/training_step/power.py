@@ -1,8 +1,8 @@
-"""Power of a training step: the board's limit times the root of what the step uses of it.
+"""Power of a training step: what the board draws idle, and of the rest of its limit the root of what the step uses.
 
 Watts grow quickly with the first use of a board and slowly near its limit, in which the clock gives way: in the records
-of Zeus a ShuffleNet that uses a quarter of the bandwidth draws half of the limit, a BERT at two thirds of the peak nine
-tenths. One constant, fitted on training alone (`perfpass.training.training_step.power`).
+of Zeus a ShuffleNet that waits for its host most of the time draws a third of the limit, a BERT at two thirds of the
+peak nine tenths. One constant, fitted on training alone (`perfpass.training.training_step.power`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepPower:
-    """``scale``: of the root of both uses, the share of the limit; ``low``, ``high``: measured over that, 90 %."""
+    """``scale``: of the root of both uses, the share of what the limit leaves over idle.
+
+    ``low``, ``high``: measured over predicted, 90 %.
+    """
 
     scale: float
     low: float
@@ -44,5 +47,5 @@ class StepPower:
     def predict(self, device: Device, compute_use: np.ndarray, memory_use: np.ndarray) -> Bounds:
         """[N] mean board power in W at the uses of the peak and of the bandwidth (0 to 1 each); idle to the limit."""
         limit, idle = device.power_limit_w, min(device.idle_power_w, device.power_limit_w)
-        watts = self.scale * np.sqrt(compute_use + memory_use) * limit
+        watts = idle + self.scale * np.sqrt(compute_use + memory_use) * (limit - idle)
         return Bounds(*(np.clip(watts * of, idle, limit) for of in (1.0, self.low, self.high)))

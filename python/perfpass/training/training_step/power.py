@@ -16,19 +16,30 @@ _TAILS = (0.05, 0.95)
 def fit(rows: Any) -> StepPower:
     """From rows with ``measured_w``, ``limit_w``, ``compute_use``, ``memory_use``, ``device`` and ``model`` (pandas).
 
-    The middle of measured over the root of the uses, and how far nine in ten lie from it; networks on boards count
-    alike, and a board that is not among n others is wider by sqrt(1 + 1 / n).
+    The middle of what is drawn over idle, over the root of the uses of the rest, and how far nine in ten lie from what
+    follows. Networks on boards count alike: as few as they are, nine in ten of their like lie as far out as Student's t
+    says, and a board that is not among n others is wider by sqrt(1 + 1 / n).
     """
-    used = np.sqrt(rows.compute_use + rows.memory_use) * rows.limit_w
-    off = np.log(rows.measured_w / used).to_numpy(dtype=np.float64)
+    from scipy import stats
+
+    watts, limit = (rows[name].to_numpy(dtype=np.float64) for name in ("measured_w", "limit_w"))
+    idle = np.minimum(rows.device.map(lambda name: device(name).idle_power_w).to_numpy(dtype=np.float64), limit)
+    used = np.sqrt((rows.compute_use + rows.memory_use).to_numpy(dtype=np.float64)) * (limit - idle)
     group = rows.device + "|" + rows.model
     weight = 1.0 / group.map(group.value_counts()).to_numpy(dtype=np.float64)
-    order = np.argsort(off, kind="stable")
-    share = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
-    middle = float(np.interp(0.5, share, off[order]))
-    grown = float(np.sqrt(1 + 1 / rows.device.nunique()))
-    low, high = (float(np.exp(grown * (np.interp(tail, share, off[order]) - middle))) for tail in _TAILS)
-    return StepPower(float(np.exp(middle)), low, high)
+    scale = _quantile((watts - idle) / used, weight, 0.5)
+    off = np.log(watts / (idle + scale * used))
+    middle = _quantile(off, weight, 0.5)
+    few = stats.t.ppf(_TAILS[1], max(group.nunique() - 1, 1)) / stats.norm.ppf(_TAILS[1])
+    grown = float(few * np.sqrt(1 + 1 / rows.device.nunique()))
+    low, high = (float(np.exp(grown * (_quantile(off, weight, tail) - middle))) for tail in _TAILS)
+    return StepPower(scale, low, high)
+
+
+def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
+    order = np.argsort(values, kind="stable")
+    place = (np.cumsum(weight[order]) - weight[order] / 2) / weight.sum()
+    return float(np.interp(share, place, values[order]))
 
 
 def held_out(rows: Any) -> np.ndarray:
