@@ -25,6 +25,8 @@ WAYS = (
     ("a100-80gb:1g.10gb", "onnxruntime", "amp"),
     ("t4", "tensorrt", "int8"),
     ("p100", "tensorrt", "fp16"),
+    ("jetson-nano-4gb", "onnxruntime", "fp16"),
+    ("t4", "onnxruntime", "fp32"),
     ("mi300x", "onnxruntime", "fp16"),
     ("cpu", "onnxruntime", "fp32"),
     ("cpu", "tvm", "fp32"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -79,6 +80,28 @@ def test_an_engine_runs_8_bits_as_16_where_those_are_no_slower():
     assert eight < sixteen
 
 
+def test_halves_run_two_at_a_time_on_boards_without_matrix_units():
+    """A Jetson Nano's ResNet-50 in TensorRT: 59.3 ms in fp32, 30.5 in halves (mmdeploy)."""
+    table = tables_of(["conv"] * 3, 2048).table
+    ways = [Way(device("jetson-nano-4gb"), precision, "tensorrt") for precision in ("fp16", "fp32")]
+    halves, whole = (work(table, way, engine=True).seconds.sum() for way in ways)
+    assert halves == pytest.approx(whole / 2, rel=0.01)
+    ways = [Way(device("v100-sxm2-16gb"), precision, "tensorrt") for precision in ("fp16", "fp32")]
+    halves, whole = (work(table, way, engine=True).seconds.sum() for way in ways)
+    assert halves < whole / 3  # matrix units
+
+
+@pytest.mark.parametrize("runtime", ENGINES)
+def test_a_power_limit_holds_back_what_is_asked_and_not_the_units_that_idle(runtime):
+    """Of one row of tiles most SMs idle, so that fewer watts cost nothing; of a full product they cost their share."""
+    whole = device("t4")
+    ways = [Way(replace(whole, power_limit_w=watts), "fp32", runtime) for watts in (70.0, 45.0)]
+    for size, slower in ((64, 1.0), (4096, 60.0 / 35.0)):
+        table = tables_of(["dense"], size).table
+        more, less = (work(table, way, engine=True).seconds.sum() for way in ways)
+        assert less / more == pytest.approx(slower, rel=0.02)
+
+
 def test_tensorrt_launches_fewer_pointwise_operators_than_onnxruntime():
     way = {runtime: Way(device("t4"), "fp16", runtime) for runtime in ENGINES}
     pointwise = FAMILIES.index("pointwise")
@@ -98,7 +121,7 @@ def _rows(boards, kinds, factor):
     parts, sums = [], []
     for name in boards:
         way, tables = Way(device(name), "fp16", "tensorrt"), tables_of(kinds, 1024)
-        done = work(tables.table, way)
+        done = work(tables.table, way, engine=True)
         both = np.zeros((2, len(FAMILIES)))
         np.add.at(both[0], done.family, done.seconds)
         np.add.at(both[1], done.family, done.issued)

@@ -55,6 +55,41 @@ def test_attention_runs_in_parts_in_engines_of_a_general_graph_before_tensorrt_8
     assert not questions(plugins).table_model.str.endswith("+eager").any()
 
 
+def test_attention_that_fastertransformer_does_not_fuse_runs_in_parts(rows):
+    own = rows[(rows.source == "fastertransformer") & rows.runtime.isin(["faster_transformer", "tensorrt"])]
+    vit = own[own.network.str.startswith("vit") & (own.device == "t4")]
+    parts = questions(vit).table_model.str.endswith("+eager")
+    large = vit.network.str.endswith("384")
+    assert large.any() and parts[large].all()  # 577 tokens
+    assert (~large).any() and not parts[~large].any()  # 197, in halves and 8 bits
+    bert = own[(own.network == "bert-base") & (own.sequence > 0) & (own.device == "t4")]
+    assert (questions(bert).table_model.str.endswith("+eager") == (bert.precision == "fp32")).all()
+
+
+def test_fp32_with_tf32_switched_off_is_no_question_of_an_engine_that_uses_it(rows):
+    plugin = rows[(rows.source == "fastertransformer") & (rows.runtime == "tensorrt") & (rows.precision == "fp32")]
+    refused = questions(plugin[plugin.network.str.startswith("vit")]).refused
+    off = refused.str.contains("TF32 switched off")
+    assert (off == plugin.device[off.index].str.startswith("a100")).all() and 0 < off.sum() < len(off)
+
+
+def test_optimums_first_level_leaves_attention_in_parts(rows):
+    whisper = rows[rows.variant.str.startswith("whisper_auto_opt(") & (rows.runtime == "onnxruntime")]
+    parts = questions(whisper).table_model.str.endswith("+eager")
+    assert (parts == whisper.variant.str.endswith("; O1")).all() and parts.any()
+
+
+def test_gelu_that_onnxruntime_does_not_put_together_is_six_kernels(rows, known):
+    triton = rows[(rows.source == "deeplearningexamples") & (rows.runtime == "onnxruntime") & (rows.server != "")]
+    record = triton[(triton.network == "bert-large") & (triton.device == "t4")]
+    asked = questions(record).assign(source=record.source, runtime=record.runtime, caveats="")
+    count = {}
+    for runtime in ("onnxruntime", "tensorrt"):
+        table = named.tables_of(asked.head(1), Way(device("t4"), "fp16", runtime), known).tables.table
+        count[runtime] = table.count[table.op == OPERATORS.index("gelu")].sum()
+    assert count == {"onnxruntime": 24 * 6, "tensorrt": 24}
+
+
 def test_a_model_of_pytorch_that_was_exported_whole_ran_whole(rows):
     tft = rows[(rows.network == "tft") & (rows.server == "triton")]
     scripts = tft[tft.runtime == "torchscript"]

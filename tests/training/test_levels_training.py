@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas
 import pytest
 
 from perfpass.predictors.inference.analytic import CAUSES
+from perfpass.training import spread
 from perfpass.training.inference import analytic, operator_rows, operators
 from perfpass.training.inference.operator_rows import Rows
 from perfpass.training.spread import Errors
@@ -60,3 +63,12 @@ def _errors(runs_of_one: int) -> Errors:
 def test_sixty_runs_of_one_network_make_no_interval_wider_than_twenty():
     assert analytic._fitted(_errors(60)) == analytic._fitted(_errors(20))
     assert analytic._fitted(_errors(20)).high > analytic._fitted(_errors(5)).high
+
+
+def test_widths_grow_as_a_new_draw_beside_so_many_laboratories_has_them():
+    found = _errors(20)
+    domains = np.array([name.rsplit("/", 1)[0] for name in found.source], dtype=object)
+    plain, grown = spread.fit(replace(found, source=domains), analytic.PRIOR), analytic._fitted(found)
+    at = CAUSES.index("measurement"), CAUSES.index("engine")
+    assert grown.high[at[0]] == pytest.approx(plain.high[at[0]] * np.sqrt(1 + 1 / 5))
+    assert grown.high[at[1]] == plain.high[at[1]]  # what no error shows stays as it is set

@@ -131,7 +131,8 @@ EngineTime engine_of(const Object& o, const Families& families) {
   t.conv_grouped = families.index("conv_grouped"), t.conv_depthwise = families.index("conv_depthwise");
   t.dense = families.index("dense"), t.matmul = families.index("matmul");
   t.attention = families.index("attention"), t.attention_vector = families.index("attention_vector");
-  t.speed = o.positives("speed", size), t.bandwidth = o.positives("bandwidth", size);
+  t.speed = o.positives("speed", size), t.fed = o.positives("fed", size);
+  t.bandwidth = o.positives("bandwidth", size);
   t.kept = o.numbers("kept", size), t.factor = o.positives("factor", size), t.launched = o.numbers("launched", size);
   t.on_matrix = o.flags("on_matrix", size), t.product = o.flags("product", size), t.usual = o.flags("usual", size);
   t.folded = o.flags("folded", kOperators);

@@ -31,7 +31,8 @@ struct Families {
 /// perfpass.predictors.inference.engines: an engine on a GPU.
 struct EngineTime {
   std::size_t conv, conv1d, conv3x3, conv_grouped, conv_depthwise, dense, matmul, attention, attention_vector;
-  PerFamily speed, bandwidth, kept, factor, launched;  // FLOP/s, byte/s, share of bytes, of time, of launches
+  PerFamily speed, fed;                         // FLOP/s of whole tiles, and of the FLOPs that are asked
+  PerFamily bandwidth, kept, factor, launched;  // byte/s, share of bytes, of time, of launches
   Flags on_matrix, product, usual;
   Flags folded;  // [operators] that are never launched
   std::vector<std::pair<double, double>> tiles;

@@ -81,12 +81,14 @@ PricedRun priced(const EngineTime& t, const Families& families, const OperatorTa
     const bool on_matrix = t.on_matrix[f] != 0;
     const bool generic =
         f == t.conv_depthwise && table.kernel_area[r] > t.generic_area && !is_flat(table.kernel_area[r]);
-    double compute = static_cast<double>(table.flops[r]) / (t.speed[f] * (generic ? t.generic_depthwise : 1.0));
+    const double reached = generic ? t.generic_depthwise : 1.0, flops = static_cast<double>(table.flops[r]);
+    double compute = flops / (t.speed[f] * reached);
     const bool stepped = has_steps(table, r);
     if (t.product[f] && table.m[r] > 0 && f != t.conv_depthwise && !stepped) compute *= tiled(t, table, r, on_matrix);
     if (f == t.attention || f == t.attention_vector) {
       compute *= 1.0 + t.attention_keys / std::max(static_cast<double>(table.n[r]), 16.0);
     }
+    compute = std::max(compute, flops / (t.fed[f] * reached));
     const double moved =
         (static_cast<double>(table.bytes_read[r]) + static_cast<double>(table.bytes_written[r])) * t.kept[f];
     const double launches = table.view[r] != 0 || t.folded[table.op[r]] ? 0.0 : 1.0;

@@ -56,9 +56,14 @@ _FUSED_WORDS = ("BetterTransformer", "FlashAttention", "fa2", "xformers", "sdp")
 # of October 2021, and TensorRT makes one kernel of it from 8.6 (2023) on ("You will need TensorRT 8.6 to get those
 # fusions", its maintainers in issue 3280); ONNX Runtime looks for it behind layer norms of another form.
 _IN_PARTS = {("deeplearningexamples", "tensorrt"), ("deeplearningexamples", "onnxruntime")}
+# FasterTransformer 5.0, whose pages these are, fuses attention of 384 tokens at most, and none in fp32
+# (BaseAttentionLayer.h, getAttentionType): a vision transformer at 384 pixels has 577.
+_FUSED_TOKENS, _PATCH = 384, 16
 # Of DeepLearningExamples' Triton rows: what the backend makes of the model.
 _TENSORRT, _AUTOMATIC_FP16 = "accelerator: NVIDIA TensorRT", "accelerator: Automatic FP16"
 _ORT_FP16 = "O4"  # onnxruntime's last level of optimum: everything in fp16
+# Optimum's first level: "basic general optimizations"; fusions of transformers begin with O2 (its documentation).
+_ORT_BASIC = "O1"
 # Mask R-CNN takes one time in TF32 and in halves, EfficientDet that of a loop over a data set: boxes, masks, files.
 _DETECTORS = ("mask-rcnn-resnet50", "efficientdet-d0")
 # Options of Stable Diffusion's web interface that keep networks in host memory until they run.
@@ -105,6 +110,8 @@ def _question(row: Any) -> tuple[Any, ...]:
         refused = "a training step in another runtime than PyTorch"
     if not refused and definition is not None and row.mode == "training" and not definition.trained:
         refused = "a step that is not that of the definition"
+    if not refused and runtime == "tensorrt" and _without_tf32(row, target):
+        refused = "fp32 with TF32 switched off, which no precision of this runtime asks"
     size, shape_from = _size(row, definition) if definition else (0, "")
     if not refused and size <= 0:
         refused = "the size of the input is not stated"
@@ -162,6 +169,14 @@ def _precision(row: Any) -> str:
     return str(row.precision)
 
 
+def _without_tf32(row: Any, target: Device | None) -> bool:
+    """FasterTransformer's page on vision transformers heads its table of an A100 "FP32", beside the switch that makes
+    it so (NVIDIA_TF32_OVERRIDE=0); 13 TFLOP/s are fp32's there, too.
+    """
+    own = row.source == "fastertransformer" and row.network.startswith("vit") and row.precision == "fp32"
+    return own and target is not None and "tf32" in target.peak_flops
+
+
 def _device(row: Any) -> Device | None:
     name = row.device + (f":{row.mig_profile}" if row.mig_profile else "")
     with contextlib.suppress(PerfPassError):
@@ -201,8 +216,18 @@ def _table_model(row: Any, definition: Definition, shape_from: str) -> str:
         return name
     eager = row.runtime in _EAGER and row.software_year < _FUSED_FROM_YEAR
     fused = any(word in row.variant for word in _FUSED_WORDS)
-    parts = (row.source, row.runtime) in _IN_PARTS
+    parts = (row.source, row.runtime) in _IN_PARTS or _unfused(row, definition)
+    parts |= row.source == "optimum_benchmark" and row.variant.endswith("; " + _ORT_BASIC)
     return name + (EAGER if parts or (eager and not fused) else "")
+
+
+def _unfused(row: Any, definition: Definition) -> bool:
+    """Whether FasterTransformer's own kernels, in a plugin of TensorRT too, ran attention in parts."""
+    if row.source != "fastertransformer" or row.runtime not in ("faster_transformer", "tensorrt"):
+        return False
+    patches = definition.sized_by == "pixels" and row.network.startswith("vit")
+    tokens = (definition.default // _PATCH) ** 2 + 1 if patches else row.sequence
+    return row.precision in ("fp32", "tf32") or tokens > _FUSED_TOKENS
 
 
 def _optimizer(row: Any) -> str:

@@ -122,7 +122,7 @@ class EngineTimes(Levels):
     def seconds(self, tables: Tables, way: Way) -> Seconds:
         """The time of N graphs in ``way``, an engine on a GPU."""
         way = ran_as(way)
-        done = work(tables.table, way)
+        done = work(tables.table, way, engine=True)
         launches = done.issued * tables.count * self.launched(way)[done.family]
         row = done.seconds * tables.count * self.factors(way)[done.family]
         row = row + launches * launch_s(way) * np.exp(self._of("gap", ""))

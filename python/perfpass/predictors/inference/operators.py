@@ -86,6 +86,7 @@ _PROLOGUE_K = 32  # of the inner dimension, that filling a tile's pipeline costs
 # A fused attention's rate grows with the keys that a block of queries shares its start and its softmax over.
 _ATTENTION_KEYS = 350.0
 _WINOGRAD_JOULES = 1.35
+_MATRIX_UNITS_FROM = (7, 0)  # the compute capability
 _CACHE_SPEED = 2.5  # of the last-level cache over memory's bandwidth
 _CACHED_SHARE = 0.5  # of the cache that an operator finds its inputs and outputs in
 _GDDR_SHARE = 0.88  # of what HBM boards reach of their bandwidth (NeuSight's T4, P4 and L4)
@@ -229,17 +230,17 @@ def _flat(table: OperatorColumns) -> np.ndarray:
     return np.asarray(~square & ((np.abs(edge - np.round(edge)) > 1e-6) | (edge > 7)))
 
 
-def work(table: OperatorColumns, way: Way) -> Work:
-    """What every row of ``table`` (counted at the width of ``way``) has to do on the device of ``way``."""
+def work(table: OperatorColumns, way: Way, *, engine: bool = False) -> Work:
+    """What every row of ``table`` (counted at the width of ``way``) has to do on the device of ``way``.
+
+    ``engine``: with the vector units of `perfpass.predictors.inference.engines`. Halves on boards without matrix units
+    run there two at a time. And the power limit holds back the FLOPs that are asked; what whole tiles and a kernel that
+    reaches little of its rate take beside them leaves units idle, at the clock, and burns little.
+    """
     device, kind = way.device, families(table, way)
-    vector, matrix = _rates(table, way, kind)
+    speed, fed, on_matrix = _speeds(table, way, kind, engine)
     shares = _SHARES[kind]
-    on_matrix = matrix > 0
     flops = np.asarray(table.flops, dtype=np.float64)
-    # Winograd's transform saves the joules of multiplications, too, where those are what limits.
-    winograd = np.minimum(device.peak_flops["fp32"], vector * _WINOGRAD_JOULES)
-    vector = np.where(kind == _F["conv3x3"], winograd, vector)
-    speed = np.where(on_matrix, matrix * shares[:, 1], vector * shares[:, 0])
     compute = flops / speed
     stepped = np.isin(table.op, _STEPPED) & (np.asarray(table.b) > 0)
     product = _PRODUCTS[kind] & (np.asarray(table.m) > 0) & (kind != _F["conv_depthwise"]) & ~stepped
@@ -249,6 +250,7 @@ def work(table: OperatorColumns, way: Way) -> Work:
     if fused.any():
         keys = np.asarray(table.n, dtype=np.float64)[fused]
         compute[fused] *= 1.0 + _ATTENTION_KEYS / np.maximum(keys, 16.0)
+    compute = np.maximum(compute, flops / fed)
     moved = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
     issued = (np.asarray(table.view) == 0).astype(np.float64)
     if way.runtime in FUSING:
@@ -275,6 +277,32 @@ def _step_bytes(table: OperatorColumns) -> np.ndarray:
     """[R] bytes of the recurrent weights, which every step reads: their share of the MACs is that of the weights."""
     b, m, n, k = (np.asarray(c, dtype=np.float64) for c in (table.b, table.m, table.n, table.k))
     return np.asarray(n * k * (b * m) * table.weight_bytes / np.maximum(np.asarray(table.macs, dtype=np.float64), 1.0))
+
+
+def _speeds(table: Any, way: Way, kind: np.ndarray, engine: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[R] FLOP/s of whole tiles, of the FLOPs that are asked (which hold back less or as much), and on matrix units?"""
+    vector, matrix = _rates(table, way, kind)
+    device, name, shares = way.device, PRECISIONS[way.precision][1], _SHARES[kind]
+    top, limited, fed_shares = device.peak_flops["fp32"], rate(device, "fp32"), shares[:, 0]
+    if engine and _packed(way):
+        top, packed = device.peak(name), rate(device, name)
+        vector, limited, matrix = vector * (packed / limited), packed, np.zeros(len(kind))
+    on_matrix = matrix > 0
+    fed = np.where(kind == _F["conv3x3"], np.minimum(top, vector * _WINOGRAD_JOULES), vector)
+    speed = fed
+    if engine and name != "fp64":
+        speed = vector * (top / limited)
+        # Where a kernel reaches little of the rate, the power limit does not hold it back besides.
+        fed_shares = np.where(kind == _F["attention_vector"], EFFICIENCY["dense"][0], fed_shares)
+    matrix = matrix * shares[:, 1]
+    return np.where(on_matrix, matrix, speed * shares[:, 0]), np.where(on_matrix, matrix, fed * fed_shares), on_matrix
+
+
+def _packed(way: Way) -> bool:
+    """Whether halves run two at a time on vector units: on boards that have them, and no matrix units."""
+    capability, name = way.device.compute_capability, PRECISIONS[way.precision][1]
+    older = capability is not None and capability < _MATRIX_UNITS_FROM
+    return older and name in ("fp16", "bf16") and way.device.peak(name) > way.device.peak_flops["fp32"]
 
 
 def _rates(table: Any, way: Way, kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -319,19 +347,21 @@ def _tiled(table: OperatorColumns, product: np.ndarray, device: Device, on_matri
 
 
 def for_core(way: Way) -> dict[str, Any]:
-    """What `work` reads of ``way``, by family and as numbers, for the core (cpp_kernels/src/prediction/engine.cpp)."""
+    """What `work` reads of ``way``, by family and as numbers, for the core (cpp_kernels/src/prediction/engine.cpp).
+
+    As in engines, which alone the core predicts on GPUs.
+    """
     kind = np.arange(len(FAMILIES))
     # A row of each family, none of them larger than what libraries have depthwise kernels for.
     rows = SimpleNamespace(op_class=np.where(_CONVOLUTIONS, _CONVOLUTION, 0), kernel_area=np.full(len(kind), 9))
-    vector, matrix = _rates(rows, way, kind)
+    speed, fed, on_matrix = _speeds(rows, way, kind, engine=True)
     libraries = way.device.kind == "gpu" and ISSUED_AS[way.runtime] != "engine"
-    winograd = np.minimum(way.device.peak_flops["fp32"], vector * _WINOGRAD_JOULES)
-    vector = np.where(kind == _F["conv3x3"], winograd, vector)
     reached = sustained_bandwidth(way.device)
     reached *= 1.0 if way.device.memory_type.upper().startswith("HBM") else _GDDR_SHARE
     return {
-        "speed": np.where(matrix > 0, matrix * _SHARES[:, 1], vector * _SHARES[:, 0]),
-        "on_matrix": matrix > 0,
+        "speed": speed,
+        "fed": fed,
+        "on_matrix": on_matrix,
         "product": _PRODUCTS,
         "bandwidth": reached * _SHARES[:, 2],
         "kept": np.where(np.isin(kind, _KEPT), _FUSED_KEPT if way.runtime in FUSING else 1.0, 1.0),

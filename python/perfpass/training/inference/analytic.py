@@ -106,10 +106,18 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
 
 
 def _fitted(found: Errors) -> Spread:
-    """A laboratory counts by its domains, and no network of a domain by more rows than `_MOST_OF_ONE`."""
+    """A laboratory counts by its domains, and no network of a domain by more rows than `_MOST_OF_ONE`.
+
+    What they show grows as a new draw beside that many laboratories has it, by sqrt(1 + 1 / n): which one of them is
+    furthest off decides a width, and whenever its cause was found the next in line was left uncovered.
+    """
     of_networks = found.thinned(_MOST_OF_ONE)
     domains = np.array([name.rsplit("/", 1)[0] for name in of_networks.source], dtype=object)
-    return spread.fit(replace(of_networks, source=domains).thinned(_MOST_ROWS), PRIOR)
+    fitted = spread.fit(replace(of_networks, source=domains).thinned(_MOST_ROWS), PRIOR)
+    laboratories = len({name.split("/", 1)[0] for name in domains})
+    grown = np.where(found.lacks.any(axis=0), np.sqrt(1.0 + 1.0 / laboratories), 1.0)
+    low, high = (tuple((w * grown).tolist()) for w in (fitted.low, fitted.high))
+    return replace(fitted, low=low, high=high)
 
 
 def _bounds(found: Errors, apart: Sequence[Any]) -> tuple[np.ndarray, np.ndarray]:

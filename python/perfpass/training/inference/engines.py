@@ -43,7 +43,7 @@ SPREAD: dict[str, float] = {
     "precision": 0.08,
     "generation": 0.04,
     "gap": 0.3,
-    "launched": 0.5,
+    "launched": 0.25,
     "kept": 0.3,
     "call": 0.4,
     "issue": 0.3,
@@ -92,7 +92,7 @@ def load(folder: Path | None = None) -> Rows:
     for way, part in named.ways(frame):
         found, ran = named.tables_of(part, way, known), ran_as(way)
         tables = found.tables
-        done = work(tables.table, ran)
+        done = work(tables.table, ran, engine=True)
         sums = np.zeros((2, len(tables), len(FAMILIES)))
         for out, value in zip(sums, (done.seconds, done.issued), strict=True):
             np.add.at(out, (tables.graph, done.family), value * tables.count)
