@@ -116,7 +116,7 @@ def _fitted(found: Errors) -> Spread:
     fitted = spread.fit(replace(of_networks, source=domains).thinned(_MOST_ROWS), PRIOR)
     laboratories = len({name.split("/", 1)[0] for name in domains})
     grown = np.where(found.lacks.any(axis=0), np.sqrt(1.0 + 1.0 / laboratories), 1.0)
-    low, high = (tuple((w * grown).tolist()) for w in (fitted.low, fitted.high))
+    low, high = (tuple((np.asarray(w) * grown).tolist()) for w in (fitted.low, fitted.high))
     return replace(fitted, low=low, high=high)
 
 
