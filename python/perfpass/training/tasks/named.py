@@ -164,7 +164,7 @@ def tables_of(part: pandas.DataFrame, way: Way, known: RecordedTables) -> Asked:
     keys = list(zip(part.table_source, part.table_model, part.table_size, part.batch, sparse, out, strict=True))
     unique = {key: i for i, key in enumerate(sorted(set(keys)))}
     bits, rate = WIDTHS[PRECISIONS[way.precision][0]], _rate(way.precision)
-    each = [known.table(*key[:4], bits) for key in unique]
+    each = [known.table(source, model, size, batch, bits) for source, model, size, batch, *_ in unique]
     each = [sparsity.as_run(t, rate, way.runtime) if key[4] else t for key, t in zip(unique, each, strict=True)]
     each = [_written_out(t) if key[5] else t for key, t in zip(unique, each, strict=True)]
     return Asked(_joined(each), each, np.array([key[3] for key in unique]), np.array([unique[key] for key in keys]))
