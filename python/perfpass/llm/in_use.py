@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfpass.prediction import ABOVE_MEMORY, Interval
+from perfpass.prediction import Interval
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -137,14 +137,14 @@ def room(runtime: str, device: Device, gpus: int, parts: Parts, share: float | N
         limit, binding = most, f"free_gpu_memory_fraction {filled_to:g}"
     elif runtime == "sglang":
         limit, binding = whole, ""
-    chance = asked.probability_below(limit, share_above=ABOVE_MEMORY)
+    chance = asked.probability_fits(limit)
     if runtime == "sglang":
         low, usual, high = parts.weights
         static, alone = (
             Interval(usual + cache, min(low, usual) + cache, high + cache, "byte", COVERAGE)
             for cache in (parts.cache, parts.each)
         )
-        inside = static.probability_below(filled_to * whole, share_above=ABOVE_MEMORY)
+        inside = static.probability_fits(filled_to * whole)
         if inside < chance:
             chance, limit, binding = inside, filled_to * whole, f"mem_fraction_static {filled_to:g}"
             asked, least = static, alone

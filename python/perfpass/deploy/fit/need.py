@@ -26,7 +26,7 @@ from perfpass.llm import llama_cpp as ggml
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, LEAST_BYTES, Parallelism, Quantization, weight_bytes
 from perfpass.llm.in_use import Parts
-from perfpass.prediction import ABOVE_MEMORY, Interval
+from perfpass.prediction import Interval
 
 _GIB = 2.0**30
 _PADDING, _WORKSPACE_HIGH = 0.02, 1.0  # as `perfpass.llm.memory` has them
@@ -209,7 +209,7 @@ def _llama_cpp(
         needed=found.needed,
         least=found.least,
         limit_bytes=limit,
-        probability=found.needed.probability_below(limit, share_above=ABOVE_MEMORY),
+        probability=found.needed.probability_fits(limit),
         # Weights are known to the byte: they, the cache and the shortest step have to be there.
         possible=in_use.needed(parts, parts.cache).low <= limit,
         binding="",
@@ -281,7 +281,7 @@ def _transformers(
         needed=needed,
         least=in_use.needed(parts, parts.each),
         limit_bytes=limit,
-        probability=needed.probability_below(limit, share_above=ABOVE_MEMORY),
+        probability=needed.probability_fits(limit),
         possible=needed.low <= limit,
         binding="",
         parts=parts,
