@@ -81,6 +81,12 @@ def fit(
     if found.network is not None:
         _refuse(given, _OF_LANGUAGE, f"{found.name} is no language model that is served token by token")
         return _network(found, targets, runtime, precision, confidence, {k: given[k] for k in _OF_NETWORKS})
+    if mode == "training":
+        raise ArgumentError(
+            f"{found.name} is a language model, whose running is asked here; its training is asked with "
+            f"`perfpass predict {found.name} --mode training` (a step on one device) or `perfpass train-cost` "
+            "(also with adapters, --lora-rank, and on many)"
+        )
     _refuse(given, _OF_NETWORKS, f"{found.name} is a language model; its load is context and concurrency")
     stack = runtime or ("llama.cpp" if _is_packed(found) else "vllm")
     if stack not in RUNTIMES:
@@ -256,8 +262,8 @@ def _reason(need: Need, answer: str) -> str:
         )
     if need.needed.median > need.limit_bytes:
         return (
-            f"one sequence would do with {size(least)}, but {size(need.cache_bytes)} of cache for all of them are over "
-            f"the {room} that may be filled"
+            f"one sequence would do with {size(least)}, but all of them, with {size(need.cache_bytes)} of cache, need "
+            f"{size(need.needed.median)}, and {room} may be filled"
         )
     return f"{size(need.needed.median)} are likely, but up to {size(need.needed.high)} possible in {room}"
 

@@ -257,9 +257,10 @@ def _transformers(
     whole = cache.total(kept)
     grown = whole / max(1, math.ceil(model.layer_count / split.pipeline))
     tokens = load.sequences * load.context
-    step = memory.workspace_bytes(
-        model, split, tokens, load.sequences, element_bytes=loaded.quantization.activation_bytes
-    )
+    wide = loaded.quantization.activation_bytes
+    step = memory.workspace_bytes(model, split, tokens, load.sequences, element_bytes=wide)
+    # Of one sequence: its prompt's activations are a share of those of all.
+    alone = memory.workspace_bytes(model, split, load.context, 1, element_bytes=wide)
     context = [part * in_use.CONTEXT_BYTES for part in (in_use.CONTEXT_SHARES[0], 1.0, in_use.CONTEXT_SHARES[1])]
     # Releases up to 4.41 hold the cache twice while it grows; kernels of packed weights unpack into their own memory.
     packed = loaded.sizes[loaded.quantization.gemm] < loaded.quantization.activation_bytes
@@ -279,7 +280,9 @@ def _transformers(
         runtime=context[1],
         host_bytes=0.0,
         needed=needed,
-        least=in_use.needed(parts, parts.each),
+        least=in_use.needed(
+            replace(parts, workspace=(0.0, alone + grown / load.sequences, 2 * alone + parts.each)), parts.each
+        ),
         limit_bytes=limit,
         probability=needed.probability_fits(limit),
         possible=needed.low <= limit,
@@ -305,4 +308,7 @@ def shown_in_use(subject: Subject, device: Device, settings: Settings, load: Loa
     kept = replace(stored(subject.language, settings).quantization, kv_cache=found.cache_type)
     sizes: dict[str, Any] = {"sequences": load.sequences, "prompt": prompt, "answer": answer}
     eager = in_eager_pytorch(subject.language, device, settings.gpus, kept, **sizes)
-    return eager.in_use or found.needed, eager.basis
+    shown, whole = eager.in_use or found.needed, float(device.memory_bytes)
+    # An allocator that runs out gives back what it holds beyond live tensors, so no more than the device is shown.
+    bounds = (min(value, whole) for value in (shown.median, shown.low, shown.high))
+    return Interval(*bounds, shown.unit, shown.coverage), eager.basis
