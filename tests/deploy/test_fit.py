@@ -483,3 +483,26 @@ def test_of_boards_with_the_same_memory_those_with_bfloat16_are_offered():
 
 def test_several_devices_that_work_together_are_told_as_each():
     assert perfpass.fit("deepseek-v3", "h200", tp=8).headline.endswith("83.01 GiB of 126.9 GiB needed on each")
+
+
+def test_of_an_apple_chip_metal_gives_a_part_and_more_where_it_is_told():
+    from dataclasses import replace
+
+    chip = device("apple-m3-max")
+    counted_at = {gib: counted_on(replace(chip, memory_bytes=gib << 30)) for gib in (16, 32, 36, 64, 128)}
+    assert {gib: need.limit_bytes / 2**30 for gib, need in counted_at.items()} == pytest.approx(
+        {16: 10.67, 32: 21.33, 36: 27, 64: 48, 128: 96}, rel=1e-3
+    )
+    # 40 GiB of weights are over the 27 GiB of a chip with 36, and of one with 48 GiB they are only by default.
+    assert [counted_on(replace(chip, memory_bytes=gib << 30), "llama-3.1-70b").answer(0.9) for gib in (36, 48, 64)] == [
+        "no",
+        "cannot say",
+        "yes",
+    ]
+    found = perfpass.fit("llama-3.1-70b", "apple-m2-ultra", runtime="llama.cpp", precision="q4_k_m")
+    assert found.answers[0].limit_bytes == 144 << 30
+    assert any("192 GiB, the most it is sold with" in note and "iogpu.wired_limit_mb" in note for note in found.notes)
+
+
+def counted_on(chip, name="llama-3.1-8b"):
+    return need(Subject(name, language_model(name)), chip, Settings("llama.cpp", precision="q4_k_m"), Load(8192))

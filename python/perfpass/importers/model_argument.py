@@ -196,8 +196,8 @@ def _named(text: str, path: Path) -> ModelArgument:
     like = like or (nearest(whole, names) if whole else "")
     begin = "A" if like or why else "a"
     raise FileError(
-        f"{shown(text)}: neither a file nor a known model;{like}{why} {begin} model is an ONNX or GGUF file, a Hugging Face "
-        "config.json or its folder, the name of a network or of a repository, timm:NAME or torchvision:NAME"
+        f"{shown(text)}: neither a file nor a known model;{like}{why} {begin} model is an ONNX or GGUF file, a Hugging "
+        "Face config.json or its folder, the name of a network or of a repository, timm:NAME or torchvision:NAME"
     )
 
 

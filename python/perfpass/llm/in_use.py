@@ -39,6 +39,9 @@ GRAPH_BYTES, GRAPH_HIGH_BYTES = 0.5e9, 3.0e9
 # By hand: no source states them.
 MOST_UTILIZATION = 0.97
 SYSTEM_LOW_BYTES = 1e9
+# As llama.cpp prints it: 10.67 of 16 GiB, 21,845 of 32,768 MiB; from 36 GiB on three quarters (27 of 36, 48 of 64), and
+# on later systems more (107.5 of 128 GiB).
+_METAL_SMALL, _METAL_SHARE, _METAL_LARGE_BYTES = 2 / 3, 3 / 4, 36 * 2**30
 # Those with an accounting of their own.
 SERVERS = ("vllm", "sglang", "trtllm")
 # A bound further above the median than this tells nobody anything; more is left to settings by hand.
@@ -123,6 +126,12 @@ def filled_share(runtime: str, gpus: int) -> float:
 def whole_bytes(device: Device, share: float = 1.0) -> float:
     """The memory that a program can have of a device: a share, and of unified memory what the system leaves."""
     return share * device.memory_bytes - (SYSTEM_LOW_BYTES if device.unified_memory else 0.0)
+
+
+def metal_bytes(device: Device) -> float:
+    """What Metal gives a program of an Apple chip's memory unless told otherwise (recommendedMaxWorkingSetSize)."""
+    share = _METAL_SMALL if device.memory_bytes < _METAL_LARGE_BYTES else _METAL_SHARE
+    return share * device.memory_bytes
 
 
 def room(runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None) -> Room:

@@ -15,6 +15,7 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.llm.costs import GGUF_BITS
+from perfpass.llm.in_use import metal_bytes
 from perfpass.llm.serving import beyond_positions, check_runtime, check_split
 from perfpass.prediction import Interval
 from perfpass.text import size, unknown
@@ -166,6 +167,12 @@ def _language(
         loaded = need.precision, need.cache_type
         answers.append(_answered(ask, need, whole=bool(targets)))
     notes = list(found.notes)
+    notes += [
+        f"{one.id} is counted with {size(one.memory_bytes)}, the most it is sold with (a device file has yours); Metal "
+        f"gives a program {size(metal_bytes(one))} of it, more by sysctl iogpu.wired_limit_mb"
+        for one in targets
+        if one.vendor == "Apple" and one.unified_memory
+    ]
     if long := beyond_positions(language, load.context):
         notes.append(long)
     assumed = [name for name in ("context", "concurrency") if given[name] is None]

@@ -199,7 +199,9 @@ def _llama_cpp(
         runtime=beside,
     )
     found = in_use.held_whole(parts)
-    limit = in_use.whole_bytes(device)
+    whole = in_use.whole_bytes(device)
+    metal = device.vendor == "Apple" and device.unified_memory
+    limit = in_use.metal_bytes(device) if metal else whole
     return Need(
         weights=weights,
         cache={name: held * size for name, size in kept.items()},
@@ -211,8 +213,8 @@ def _llama_cpp(
         limit_bytes=limit,
         probability=found.needed.probability_fits(limit),
         # Weights are known to the byte: they, the cache and the shortest step have to be there.
-        possible=in_use.needed(parts, parts.cache).low <= limit,
-        binding="",
+        possible=in_use.needed(parts, parts.cache).low <= whole,
+        binding="Metal's default" if metal else "",
         parts=parts,
         precision=loaded.name,
         cache_type=kind,
@@ -308,7 +310,7 @@ def shown_in_use(subject: Subject, device: Device, settings: Settings, load: Loa
     kept = replace(stored(subject.language, settings).quantization, kv_cache=found.cache_type)
     sizes: dict[str, Any] = {"sequences": load.sequences, "prompt": prompt, "answer": answer}
     eager = in_eager_pytorch(subject.language, device, settings.gpus, kept, **sizes)
-    shown, whole = eager.in_use or found.needed, float(device.memory_bytes)
+    one, whole = eager.in_use or found.needed, float(device.memory_bytes)
     # An allocator that runs out gives back what it holds beyond live tensors, so no more than the device is shown.
-    bounds = (min(value, whole) for value in (shown.median, shown.low, shown.high))
-    return Interval(*bounds, shown.unit, shown.coverage), eager.basis
+    median, low, high = (min(bound, whole) for bound in (one.median, one.low, one.high))
+    return Interval(median, low, high, one.unit, one.coverage), eager.basis
