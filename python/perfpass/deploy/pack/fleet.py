@@ -256,7 +256,7 @@ def _pool(row: Mapping[str, Any], where: str) -> Pool:
 
 def _kind(row: Mapping[str, Any]) -> str:
     """What a model is taken for that does not say: a language model is served unless keys of a graph are given."""
-    from perfpass.deploy.sweep.run import served_model
+    from perfpass.deploy.sweep import served_model
     from perfpass.llm.serving import RUNTIMES
 
     if any(key in row for key in _LLM_KEYS):

@@ -14,6 +14,7 @@ from perfpass.errors import PerfPassError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization
 from perfpass.llm.memory import served
+from perfpass.llm.precision import quantization
 from perfpass.llm.serving import MemoryFit, Serving, check_arithmetic, check_runtime, check_split
 from perfpass.prediction import Interval, MemoryVerdict
 
@@ -101,8 +102,6 @@ def _wider(device: Device, now: Parallelism) -> Iterator[tuple[int, Parallelism]
 
 def _narrower(model: LanguageModel, device: Device, now: Quantization) -> Iterator[tuple[str, Quantization]]:
     """Narrower precisions that the device computes in, the widest first, with the cache that asking for them brings."""
-    from perfpass.predictors.serving.predictor import quantization
-
     for name in _NARROWER:
         try:
             found, _ = quantization(model, name, None, device)
