@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from perfpass.declared import Anything, Items, Maybe, Number, Table, Text
 from perfpass.errors import ArgumentError, FormatError
-from perfpass.interval import ABOVE_MEMORY, Interval
+from perfpass.interval import Interval
 from perfpass.late import dataclass
 from perfpass.text import digits, shown_value, size
 
@@ -42,15 +42,14 @@ def answer_on_fit(probability: float, confidence: float, *, possible: bool) -> A
 
 def fits(memory: Interval, available_bytes: float, confidence: float = CONFIDENCE) -> FitAnswer:
     """Whether a peak fits, by `answer_on_fit`; what cannot be said with that ``confidence`` is "perhaps"."""
-    return keeps(memory, available_bytes, confidence, share_above=ABOVE_MEMORY)
+    found = answer_on_fit(memory.probability_fits(available_bytes), confidence, possible=memory.low <= available_bytes)
+    return shown_fit(found)
 
 
-def keeps(
-    figure: Interval, limit: float, confidence: float = CONFIDENCE, *, share_above: float | None = None
-) -> FitAnswer:
-    """The same of any figure and its limit; ``share_above`` as `Interval.probability_below` takes it."""
-    probability = figure.probability_below(limit, share_above=share_above)
-    return shown_fit(answer_on_fit(probability, confidence, possible=figure.low <= limit))
+def keeps(figure: Interval, limit: float, confidence: float = CONFIDENCE) -> FitAnswer:
+    """The same of any other figure and its limit."""
+    found = answer_on_fit(figure.probability_below(limit), confidence, possible=figure.low <= limit)
+    return shown_fit(found)
 
 
 def shown_fit(answer: Answer) -> FitAnswer:
@@ -145,9 +144,9 @@ class Place:
     def probabilities(self, limits: Limits) -> dict[str, float]:
         """That it ``fits`` the device, and that each limit is kept, 0 to 1; without those whose figure is not known."""
         memory = self.memory_bytes
-        found = {"fits": memory.probability_below(self.available_bytes, share_above=ABOVE_MEMORY)}
+        found = {"fits": memory.probability_fits(self.available_bytes)}
         if limits.memory_bytes is not None:
-            found["memory_bytes"] = memory.probability_below(limits.memory_bytes, share_above=ABOVE_MEMORY)
+            found["memory_bytes"] = memory.probability_fits(limits.memory_bytes)
         for name in ("latency_ms", "energy_j"):
             figure, limit = getattr(self, name), getattr(limits, name)
             if figure is not None and limit is not None:

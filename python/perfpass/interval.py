@@ -48,20 +48,34 @@ class Interval:
         """The interval of ``numerator`` over the value: the bounds change places. The value must be above 0."""
         return Interval(numerator / self.median, numerator / self.high, numerator / self.low, unit, self.coverage)
 
-    def probability_below(self, limit: float, *, share_above: float | None = None) -> float:
+    def probability_below(self, limit: float) -> float:
         """Probability (0 to 1) that the value is at most ``limit``, in the interval's unit.
 
-        Errors in logarithms are logistic on each side of the median (`predictors.learned.spread`), scaled so that
-        ``share_above`` of the values lie over ``high``; by default half of what the coverage leaves out, as it does
-        below ``low``. Raises ArgumentError.
+        Errors in logarithms are logistic on each side of the median (`predictors.learned.spread`), scaled so that half
+        of what the coverage leaves out lies beyond each bound. Raises ArgumentError.
         """
-        left_out = 1.0 - self.coverage
-        beyond = left_out / 2.0 if share_above is None else share_above
-        if math.isnan(limit) or not 0.0 < beyond < 0.5:
-            raise ArgumentError(f"a probability needs a limit and a share above in (0, 0.5), got {limit}, {beyond}")
+        return self._logistic(limit, (1.0 - self.coverage) / 2.0)
+
+    def probability_fits(self, available: float) -> float:
+        """The same of memory, whose ``high`` is one-sided: 98 in 100 stay below it (`ABOVE_MEMORY`)."""
+        return self._logistic(available, ABOVE_MEMORY)
+
+    def room_for(self, probability: float) -> float:
+        """The memory of which `probability_fits` says ``probability`` (0.5 to below 1), in the interval's unit."""
+        if not 0.5 <= probability < 1.0:
+            raise ArgumentError(f"room is asked for a probability from 0.5 to below 1, got {probability}")
+        if self.median == 0.0:
+            return self.high
+        steps = math.log(probability / (1.0 - probability)) / math.log((1.0 - ABOVE_MEMORY) / ABOVE_MEMORY)
+        return float(self.median * (self.high / self.median) ** steps)
+
+    def _logistic(self, limit: float, above: float) -> float:
+        """``above`` of the values lie over ``high``, below ``low`` half of what the coverage leaves out."""
+        if math.isnan(limit):
+            raise ArgumentError("a probability needs a limit that is a number, got nan")
         if limit <= 0.0 or self.median == 0.0:
             return 1.0 if limit >= self.high else 0.0
-        bound, beyond = (self.high, beyond) if limit >= self.median else (self.low, left_out / 2.0)
+        bound, beyond = (self.high, above) if limit >= self.median else (self.low, (1.0 - self.coverage) / 2.0)
         if bound == self.median or math.isinf(limit):
             return 1.0 if limit >= bound else 0.0
         if bound == 0.0:

@@ -78,7 +78,7 @@ class MemoryFigures:
 
     def probability_fits(self, available_bytes: float) -> float:
         """Probability (0 to 1) that what is in use stays within ``available_bytes``."""
-        return self.in_use.probability_below(available_bytes, share_above=ABOVE_MEMORY)
+        return self.in_use.probability_fits(available_bytes)
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""

@@ -184,3 +184,13 @@ def test_copies_are_not_piled_up_for_a_target_that_no_number_of_them_keeps():
     for option in found.options:
         assert option.probabilities["rate"] >= 0.9
         assert option.replicas <= 1.2 * 5.0 * option.figures["request_ms"].high / 1e3 / option.in_flight + 1
+
+
+def test_where_no_probability_is_left_the_nearest_is_called_the_likeliest():
+    found = choose(ONNX, ["t4", "h100"], latency_ms=1e-6, batches=[1, 64])
+    assert found.decision == "none meets" and found.options[0].probability == 0.0
+    times = {one.device: one.figures["latency_ms"].median for one in found.options}
+    assert found.options[0].device == min(times, key=times.get)
+    assert times["t4"] == pytest.approx(
+        choose(ONNX, ["t4"], latency_ms=1e-6, batches=[1]).options[0].figures["latency_ms"].median
+    )

@@ -20,8 +20,8 @@ from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.llm import language_model
 from perfpass.llm.costs import Parallelism
 from perfpass.llm.memory import served
+from perfpass.llm.precision import quantization
 from perfpass.llm.serving import Serving, check_split
-from perfpass.predictors.serving.predictor import quantization
 from perfpass.predictors.step_time.setup import hop_bytes_s, joined_gpus, link_bytes_s
 
 MODELS = ["llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b", "deepseek-v3", "qwen2.5-0.5b"]

@@ -431,3 +431,78 @@ def test_the_command_exits_with_the_decision(capsys):
     assert json.loads(capsys.readouterr().out)["answer"] == "yes"
     assert main(["fit", "llama-3.1-8b", "--device", "nonsense"]) == 9
     assert capsys.readouterr().out == ""
+
+
+def test_the_command_takes_several_devices_with_commas_and_devices_of_a_file(tmp_path, capsys):
+    from perfpass.cli import main
+
+    card = tmp_path / "card.toml"
+    card.write_text(
+        '[[device]]\nid = "my-card"\nname = "My card"\nkind = "gpu"\nvendor = "NVIDIA"\narchitecture = "ada"\n'
+        "memory_gib = 16\nbandwidth_gb_s = 600\nsm_count = 60\npower_limit_w = 200\n"
+        "[device.peak_tflops]\nfp32 = 20\nfp16 = 80\nbf16 = 80\n"
+    )
+    asked = ["fit", "llama-3.1-8b", "--precision", "fp16", "--context", "1024"]
+    assert main([*asked, "--device", "rtx-4090,my-card", "--device", "a10", "--device-file", str(card), "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert [one["device"] for one in found["answers"]] == ["rtx-4090", "my-card", "a10"]
+    assert [one["answer"] for one in found["answers"]][::2] == ["yes", "yes"]
+
+
+def test_training_of_a_language_model_is_sent_where_it_is_answered(capsys):
+    with pytest.raises(ArgumentError, match=r"predict gpt2 --mode training.*train-cost"):
+        perfpass.fit("gpt2", "rtx-4090", mode="training")
+
+
+def test_no_more_is_shown_in_use_than_the_device_has_and_one_sequence_is_counted_as_one():
+    found = perfpass.fit("llama-3.1-8b", "rtx-4090", runtime="transformers", concurrency=8)
+    (one,) = found.answers
+    assert one.in_use.high <= one.memory_bytes
+    alone = counted("llama-3.1-8b", "rtx-4090", runtime="transformers")
+    many = counted("llama-3.1-8b", "rtx-4090", sequences=8, runtime="transformers")
+    for bound in ("low", "median", "high"):
+        assert getattr(many.least, bound) == pytest.approx(getattr(alone.needed, bound))
+    # 8 GiB of cache are not "over 24 GiB": all of it together is.
+    assert one.reason.startswith(
+        "one sequence would do with 18.14 GiB, but all of them, with 8 GiB of cache, need 30.83"
+    )
+
+
+def test_the_least_that_is_offloaded_is_told():
+    (change,) = (c for c in perfpass.fit("mistral-7b", "rtx-3060-8gb").answers[0].changes if c.kind == "offload")
+    gib = change.options["offload_gib"]
+    assert counted("mistral-7b", "rtx-3060-8gb", offload_gib=gib).probability >= 0.9
+    assert counted("mistral-7b", "rtx-3060-8gb", offload_gib=gib - 1).probability < 0.9
+
+
+def test_of_boards_with_the_same_memory_those_with_bfloat16_are_offered():
+    found = perfpass.fit("llama-3.1-8b", "rtx-3060").answers[0].changes
+    offered = [c.options["device"] for c in found if c.kind == "device"]
+    assert "bf16" in device(next(name for name in offered if device(name).memory_bytes >> 30 == 32)).peak_flops
+
+
+def test_several_devices_that_work_together_are_told_as_each():
+    assert perfpass.fit("deepseek-v3", "h200", tp=8).headline.endswith("83.01 GiB of 126.9 GiB needed on each")
+
+
+def test_of_an_apple_chip_metal_gives_a_part_and_more_where_it_is_told():
+    from dataclasses import replace
+
+    chip = device("apple-m3-max")
+    counted_at = {gib: counted_on(replace(chip, memory_bytes=gib << 30)) for gib in (16, 32, 36, 64, 128)}
+    assert {gib: need.limit_bytes / 2**30 for gib, need in counted_at.items()} == pytest.approx(
+        {16: 10.67, 32: 21.33, 36: 27, 64: 48, 128: 96}, rel=1e-3
+    )
+    # 40 GiB of weights are over the 27 GiB of a chip with 36, and of one with 48 GiB they are only by default.
+    assert [counted_on(replace(chip, memory_bytes=gib << 30), "llama-3.1-70b").answer(0.9) for gib in (36, 48, 64)] == [
+        "no",
+        "cannot say",
+        "yes",
+    ]
+    found = perfpass.fit("llama-3.1-70b", "apple-m2-ultra", runtime="llama.cpp", precision="q4_k_m")
+    assert found.answers[0].limit_bytes == 144 << 30
+    assert any("192 GiB, the most it is sold with" in note and "iogpu.wired_limit_mb" in note for note in found.notes)
+
+
+def counted_on(chip, name="llama-3.1-8b"):
+    return need(Subject(name, language_model(name)), chip, Settings("llama.cpp", precision="q4_k_m"), Load(8192))

@@ -19,7 +19,8 @@ from perfpass.llm.costs import PRECISIONS, Parallelism, Quantization
 from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving
 from perfpass.prediction import MemoryFigures
-from perfpass.predictors.remedies import Question
+from perfpass.predictors.remedies import Question, in_words
+from perfpass.predictors.serving.judged import changes
 from perfpass.report.page.training import _fits as page_answer
 
 RESNET = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")
@@ -110,3 +111,39 @@ def test_predict_and_fit_count_a_server_alike(runtime):
         assert counted.answer(CONFIDENCE) == WORDS[memory.answer], (name, on, tp, precision, context)
         answers.add(memory.answer)
     assert answers == {"yes", "perhaps", "no"}
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "more"),
+    [
+        ("llama-3.1-70b", "h100", {}),
+        ("llama-3.1-8b", "a100-80gb:1g.10gb", {}),
+        ("llama-3.1-8b", "rtx-3090", {"input_length": 60_000, "output_length": 4_000}),
+        ("mixtral-8x7b", "l40s", {"runtime": "sglang"}),
+    ],
+)
+def test_what_would_make_a_server_fit_is_a_change_and_asked_again_it_does(name, on, more):
+    first = perfpass.predict_llm(name, on, **more)
+    model, target = language_model(name), device(on)
+    found = list(changes(model, target, first.asked.serving))
+    assert found and first.memory_verdict.fits != "yes"
+    assert first.memory_verdict.remedies == tuple(in_words(found))
+    for change in found:
+        again = perfpass.predict_llm(name, **({"device": on, **more} | dict(change.options)))
+        assert again.memory_verdict.fits == "yes", change
+        assert again.memory.probability == pytest.approx(change.probability) and change.probability >= CONFIDENCE
+        assert again.memory_verdict.needed_bytes == change.needed_bytes
+    kinds = [change.kind for change in found]
+    order = ["load", "quantization", "split", "device"]
+    assert kinds == sorted(kinds, key=order.index)
+
+
+def test_the_longest_request_that_fits_is_told_and_the_next_step_does_not():
+    first = perfpass.predict_llm("llama-3.1-8b", "rtx-3090", input_length=60_000, output_length=4_000)
+    short = next(c for c in changes(first.asked.model, device("rtx-3090"), first.asked.serving) if c.kind == "load")
+    tokens = sum(short.options.values())
+    assert tokens % 256 == 0 and short.options["input_length"] == pytest.approx(
+        15 * short.options["output_length"], 1e-2
+    )
+    longer = perfpass.predict_llm("llama-3.1-8b", "rtx-3090", input_length=tokens + 255, output_length=1)
+    assert longer.memory_verdict.fits != "yes"

@@ -237,3 +237,22 @@ def test_a_fleet_is_packed_from_predictions():
     assert found.status == "optimal" and one.profile == "1g.6gb" and one.option.p_meets >= 0.9
     with pytest.raises(ArgumentError, match="time limit"):
         pack(GOOD, time_limit_s=0)
+
+
+def test_a_language_model_is_served_unless_a_run_of_its_graph_is_asked_for():
+    def kind(**keys):
+        gpu = {"device": "h100", "count": 1}
+        return fleet_of({"gpu": [gpu], "model": [{"name": "m", "model": "llama-3.1-8b", **keys}]}).models[0].kind
+
+    assert kind(rate=1) == kind(precision="fp8") == kind(runtime="sglang") == "llm"
+    assert kind(batch=4) == kind(latency_ms=50) == kind(runtime="torch") == kind(kind="graph") == "graph"
+    assert kind(model="resnet50") == kind(model="bert-base") == kind(model="no-such-model") == "graph"
+
+
+def test_a_gpu_that_would_hold_a_server_is_told_with_what_the_server_leaves_free():
+    chat = {"name": "chat", "model": "llama-3.1-70b", "rate": 1}
+    found = pack({"gpu": [{"device": "h200", "count": 1}], "model": [chat]})
+    (option,) = found.problems.would_do
+    told = float(option.split(" GPU with ")[1].split(" GiB")[0])
+    needed = float(found.problems.reasons[0].split("needs up to ")[1].split(" GiB")[0])
+    assert told == pytest.approx(needed / 0.9, rel=1e-3) and "shorter requests" in option

@@ -20,7 +20,6 @@ def test_the_bounds_hold_what_they_say(median, below, above):
     assert value.probability_below(value.median) == pytest.approx(0.5)
     assert value.probability_below(value.high) == pytest.approx(0.95)
     assert value.probability_below(value.low) == pytest.approx(0.05)
-    assert value.probability_below(value.high, share_above=0.02) == pytest.approx(0.98)
 
 
 @given(VALUES, FACTORS, FACTORS, st.lists(st.floats(0.0, 1e14), min_size=2, max_size=8))
@@ -47,6 +46,16 @@ def test_a_figure_without_width_is_kept_or_not():
 def test_memory_is_planned_by_its_one_sided_bound():
     memory = MemoryFigures(Interval(1e9, 0.9e9, 1.3e9, "B"))
     assert memory.probability_fits(1.3e9) == pytest.approx(1 - ABOVE_MEMORY)
+    assert memory.probability_fits(0.9e9) == pytest.approx(0.05)
+    assert memory.probability_fits(1.0e9) == 0.5
+
+
+@given(VALUES, FACTORS, FACTORS, st.floats(0.5, 0.9999))
+def test_the_room_for_a_probability_has_it(median, below, above, probability):
+    value = Interval(median, median / below, median * above, "B")
+    assert value.probability_fits(value.room_for(probability)) == pytest.approx(probability, abs=1e-6)
+    with pytest.raises(ArgumentError, match=r"0\.5 to below 1"):
+        value.room_for(0.4)
 
 
 def test_a_limit_that_is_no_number_is_refused():

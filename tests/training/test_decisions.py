@@ -12,7 +12,7 @@ from perfpass.training.section import Section, Table
 
 def asked(measured):
     said = [Interval(20_000.0, 15_000.0, 26_000.0, "MiB") for _ in measured]
-    return fit._asked("runs", "source", said, measured, [one.probability_below for one in said])
+    return fit._asked("runs", "source", said, measured, [one.probability_fits for one in said])
 
 
 def test_limits_are_real_memories_near_the_prediction_whatever_was_measured():
@@ -33,6 +33,25 @@ def test_the_row_of_a_table_is_what_it_says():
     assert row[7] == row[8] == 0.0 and 0 < row[9] < 100
     wrong = fit._row(asked([39_000.0]))
     assert wrong[7] > 50 and wrong[3] > row[3]
+
+
+def test_a_line_that_is_most_of_a_tenth_is_named_with_what_came_of_the_others():
+    probability = asked([18_000.0]).probability
+    at = int(np.flatnonzero((probability > 0.8) & (probability < 0.9))[0])
+    limit = fit.limits_mib()[fit.limits_mib() >= 10_000][at]
+    lines = [asked([limit - 1.0]), asked([limit - 1.0]), asked([39_000.0, 39_000.0])]
+    (row,) = (r for r in fit._reliability(lines).rows if r[0] == "0.8 to 0.9")
+    assert row[4] == 3 and row[5] == pytest.approx(100 / 3)
+    assert row[3] == pytest.approx(200 / 3)
+    assert row[6] == pytest.approx(50.0)
+
+
+def test_lines_stand_in_the_order_of_where_their_runs_lie():
+    table = fit._reached([asked([25_000.0, 26_000.0, 25_500.0]), asked([16_000.0]), asked([20_000.0])])
+    middles = [row[3] for row in table.rows]
+    assert middles == sorted(middles) and middles[1] == pytest.approx(50.0) and 90 < middles[2] < 98
+    assert [row[5] for row in table.rows] == pytest.approx([100 / 6, 50.0, 500 / 6])
+    assert table.rows[2][4] == pytest.approx(100 * np.quantile(asked([25_000.0, 26_000.0, 25_500.0]).reached, 0.9))
 
 
 def test_tables_stand_in_markdown_and_json():

@@ -6,6 +6,7 @@ from typing import Any
 
 from perfpass.cli.options import (
     add_device_file,
+    add_device_files,
     add_json,
     add_quantize,
     add_sizes,
@@ -44,8 +45,8 @@ def add(commands: Any) -> None:
         "--device",
         action="append",
         metavar="NAME",
-        help="a device, or device:profile for a MIG slice; may be given more than once (default: every board of "
-        "the catalogue is asked)",
+        help="devices, or device:profile for a MIG slice, with commas between them; may be given more than once "
+        "(default: every board of the catalogue is asked)",
     )
     command.add_argument(
         "--confidence", type=float, default=0.9, metavar="P", help="how sure yes and no are (default: 0.9)"
@@ -110,13 +111,11 @@ def run(options: Any) -> int:
     """Prints the decision; the exit status is it."""
     from perfpass.deploy.fit import fit
 
-    if options.device_file:
-        from perfpass.devices import add_file
-
-        add_file(options.device_file)
+    add_device_files(options)
+    named = [name for given in options.device for name in given.split(",")] if options.device else None
     found = fit(
         options.model,
-        options.device,
+        named,
         runtime=options.runtime,
         precision=_precision(options),
         confidence=options.confidence,

@@ -70,4 +70,9 @@ def boards(device: Device) -> list[Device]:
         and (one.compute_capability or (9, 0)) >= _LEAST_CAPABILITY
         and one.vendor in (*_VENDORS, device.vendor)
     ]
-    return sorted(found, key=lambda one: (one.vendor != device.vendor, one.memory_bytes, one.id))
+    return sorted(found, key=lambda one: (one.vendor != device.vendor, one.memory_bytes, _is_old(one), one.id))
+
+
+def _is_old(one: Device) -> bool:
+    """Whether it lacks bfloat16, so that another board of its memory is the better offer."""
+    return "bf16" not in one.peak_flops

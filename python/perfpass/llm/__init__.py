@@ -39,6 +39,7 @@ __all__ = [
     "megatron",
     "memory",
     "order",
+    "precision",
     "prefix",
     "recipe",
     "serving",

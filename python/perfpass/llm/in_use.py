@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfpass.prediction import ABOVE_MEMORY, Interval
+from perfpass.prediction import Interval
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -39,6 +39,9 @@ GRAPH_BYTES, GRAPH_HIGH_BYTES = 0.5e9, 3.0e9
 # By hand: no source states them.
 MOST_UTILIZATION = 0.97
 SYSTEM_LOW_BYTES = 1e9
+# As llama.cpp prints it: 10.67 of 16 GiB, 21,845 of 32,768 MiB; from 36 GiB on three quarters (27 of 36, 48 of 64), and
+# on later systems more (107.5 of 128 GiB).
+_METAL_SMALL, _METAL_SHARE, _METAL_LARGE_BYTES = 2 / 3, 3 / 4, 36 * 2**30
 # Those with an accounting of their own.
 SERVERS = ("vllm", "sglang", "trtllm")
 # A bound further above the median than this tells nobody anything; more is left to settings by hand.
@@ -125,6 +128,12 @@ def whole_bytes(device: Device, share: float = 1.0) -> float:
     return share * device.memory_bytes - (SYSTEM_LOW_BYTES if device.unified_memory else 0.0)
 
 
+def metal_bytes(device: Device) -> float:
+    """What Metal gives a program of an Apple chip's memory unless told otherwise (recommendedMaxWorkingSetSize)."""
+    share = _METAL_SMALL if device.memory_bytes < _METAL_LARGE_BYTES else _METAL_SHARE
+    return share * device.memory_bytes
+
+
 def room(runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None) -> Room:
     """The room of a server on each of ``gpus``; ``share``: of the memory, as its setting says, else by default."""
     whole, most = whole_bytes(device), whole_bytes(device, MOST_UTILIZATION)
@@ -137,14 +146,14 @@ def room(runtime: str, device: Device, gpus: int, parts: Parts, share: float | N
         limit, binding = most, f"free_gpu_memory_fraction {filled_to:g}"
     elif runtime == "sglang":
         limit, binding = whole, ""
-    chance = asked.probability_below(limit, share_above=ABOVE_MEMORY)
+    chance = asked.probability_fits(limit)
     if runtime == "sglang":
         low, usual, high = parts.weights
         static, alone = (
             Interval(usual + cache, min(low, usual) + cache, high + cache, "byte", COVERAGE)
             for cache in (parts.cache, parts.each)
         )
-        inside = static.probability_below(filled_to * whole, share_above=ABOVE_MEMORY)
+        inside = static.probability_fits(filled_to * whole)
         if inside < chance:
             chance, limit, binding = inside, filled_to * whole, f"mem_fraction_static {filled_to:g}"
             asked, least = static, alone

@@ -10,7 +10,7 @@ from perfpass.decision import CONFIDENCE, FitAnswer, answer_on_fit, shown_fit
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking, listed
 from perfpass.llm.in_use import Room
-from perfpass.prediction import ABOVE_MEMORY, Interval
+from perfpass.prediction import Interval
 from perfpass.text import unknown
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class MemoryFit:
             return self.room.probability
         if self.least is None:
             return float(self.fits_by_default)
-        return self.least.probability_below(self.usable_bytes, share_above=ABOVE_MEMORY)
+        return self.least.probability_fits(self.usable_bytes)
 
     @property
     def answer(self) -> FitAnswer:

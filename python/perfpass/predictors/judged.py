@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from perfpass.decision import FitAnswer, fits
 from perfpass.devices import Device
-from perfpass.prediction import ABOVE_MEMORY, Interval, MemoryVerdict, Prediction, Support
+from perfpass.prediction import Interval, MemoryVerdict, Prediction, Support
 from perfpass.predictors.memory.allowance import driver_bytes
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def judged(found: Prediction, device: Device, memory: MemoryOf, *, batch_is_free
         needed_high_bytes=int(peak.high),
         available_bytes=device.memory_bytes,
         remedies=() if answer == "yes" else _remedies(found, processes, device, memory, batch_is_free),
-        probability=peak.probability_below(device.memory_bytes, share_above=ABOVE_MEMORY),
+        probability=peak.probability_fits(device.memory_bytes),
     )
     support = found.support
     if answer != "yes":

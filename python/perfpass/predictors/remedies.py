@@ -5,7 +5,6 @@ One search for all who offer it: the verdict of a prediction, `perfpass fit`, an
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -16,7 +15,7 @@ from perfpass.devices import device as find_device
 from perfpass.devices.larger import nearest
 from perfpass.errors import PerfPassError, ShapeError
 from perfpass.graph import OpGraph, at_batch
-from perfpass.interval import ABOVE_MEMORY, Interval
+from perfpass.interval import Interval
 from perfpass.predictors.workload import MAX_BATCH, PRECISIONS, leading_dim
 from perfpass.text import size
 
@@ -63,7 +62,7 @@ class Question:
             found = self.memory(device=device, batch=batch, precision=precision)
         except PerfPassError:
             return None
-        chance = found.probability_below(self._available(device), share_above=ABOVE_MEMORY)
+        chance = found.probability_fits(self._available(device))
         return (chance, found.median) if chance >= self.confidence else None
 
     def _available(self, device: Device | None) -> float:
@@ -109,11 +108,7 @@ class Question:
 
     def _sure_bytes(self, batch: int) -> float:
         """What the memory at a batch stays below with the confidence asked for, by the distribution of its interval."""
-        found = self.memory(batch=batch)
-        if found.median <= 0.0:
-            return found.high
-        steps = math.log(self.confidence / (1.0 - self.confidence)) / math.log((1.0 - ABOVE_MEMORY) / ABOVE_MEMORY)
-        return float(found.median * (found.high / found.median) ** steps)
+        return self.memory(batch=batch).room_for(self.confidence)
 
 
 def changes(asked: Question, most: int | None = None) -> Iterator[Change]:
@@ -146,7 +141,8 @@ def in_words(found: Iterable[Change]) -> Iterator[str]:
     profile, boards = None, []
     for one in found:
         if one.kind != "device":
-            yield f"{one.text} ({size(one.needed_bytes)}, P(fits) {percent(one.probability)})"
+            each = " on each" if one.kind == "split" else ""
+            yield f"{one.text} ({size(one.needed_bytes)}{each}, P(fits) {percent(one.probability)})"
             continue
         other = find_device(one.options["device"])
         if other.mig_profile is None:

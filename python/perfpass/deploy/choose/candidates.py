@@ -69,6 +69,12 @@ class Candidate:
         """The probability of the target that is least likely kept."""
         return min(term.probability for term in self.terms)
 
+    @property
+    def over(self) -> float:
+        """How many times its limit the figure is that is furthest over, where a probability of 0 tells no more."""
+        lost = [t.found.median / t.limit for t in self.terms if t.found is not None and t.probability <= 0.0 < t.limit]
+        return max(lost, default=0.0)
+
 
 class Points:
     """The points of a sweep that have figures, as candidates for a load and targets."""

@@ -193,7 +193,7 @@ def _order(one: Candidate, confidence: float) -> tuple[Any, ...]:
     """What keeps the targets first, then what has a price, then the cheapest; of what does not, the likeliest."""
     meets, priced = one.probability >= confidence, one.price == one.price
     if not meets:
-        return (1, 0, -one.probability, -one.worst, one.price if priced else math.inf)
+        return (1, 0, -one.probability, -one.worst, one.over, one.price if priced else math.inf)
     return (0, 0 if priced else 1, one.price if priced else 0.0, -one.probability)
 
 

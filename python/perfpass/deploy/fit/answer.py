@@ -15,6 +15,7 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.llm.costs import GGUF_BITS
+from perfpass.llm.in_use import metal_bytes
 from perfpass.llm.serving import beyond_positions, check_runtime, check_split
 from perfpass.prediction import Interval
 from perfpass.text import size, unknown
@@ -81,6 +82,12 @@ def fit(
     if found.network is not None:
         _refuse(given, _OF_LANGUAGE, f"{found.name} is no language model that is served token by token")
         return _network(found, targets, runtime, precision, confidence, {k: given[k] for k in _OF_NETWORKS})
+    if mode == "training":
+        raise ArgumentError(
+            f"{found.name} is a language model, whose running is asked here; its training is asked with "
+            f"`perfpass predict {found.name} --mode training` (a step on one device) or `perfpass train-cost` "
+            "(also with adapters, --lora-rank, and on many)"
+        )
     _refuse(given, _OF_NETWORKS, f"{found.name} is a language model; its load is context and concurrency")
     stack = runtime or ("llama.cpp" if _is_packed(found) else "vllm")
     if stack not in RUNTIMES:
@@ -160,6 +167,12 @@ def _language(
         loaded = need.precision, need.cache_type
         answers.append(_answered(ask, need, whole=bool(targets)))
     notes = list(found.notes)
+    notes += [
+        f"{one.id} is counted with {size(one.memory_bytes)}, the most it is sold with (a device file has yours); Metal "
+        f"gives a program {size(metal_bytes(one))} of it, more by sysctl iogpu.wired_limit_mb"
+        for one in targets
+        if one.vendor == "Apple" and one.unified_memory
+    ]
     if long := beyond_positions(language, load.context):
         notes.append(long)
     assumed = [name for name in ("context", "concurrency") if given[name] is None]
@@ -256,8 +269,8 @@ def _reason(need: Need, answer: str) -> str:
         )
     if need.needed.median > need.limit_bytes:
         return (
-            f"one sequence would do with {size(least)}, but {size(need.cache_bytes)} of cache for all of them are over "
-            f"the {room} that may be filled"
+            f"one sequence would do with {size(least)}, but all of them, with {size(need.cache_bytes)} of cache, need "
+            f"{size(need.needed.median)}, and {room} may be filled"
         )
     return f"{size(need.needed.median)} are likely, but up to {size(need.needed.high)} possible in {room}"
 

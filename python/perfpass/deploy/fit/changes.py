@@ -4,6 +4,7 @@ devices. Every change stands alone; where none does, pairs of a quantization and
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -44,6 +45,7 @@ _CACHES: Mapping[str, tuple[str, ...]] = {
 _UTILIZATIONS = (0.92, 0.95, 0.97)
 _STAGES = (2, 4, 8, 16)
 _MOST_PRECISIONS = 2
+_MOST_OFFLOADED = 0.95  # of the weights
 _MOST = 1 << 24  # tokens or sequences that are ever asked
 
 
@@ -210,13 +212,13 @@ def _offloads(ask: Ask) -> Iterator[Change]:
     if ask.settings.runtime == "llama.cpp":
         yield from _llama_cpp_offloads(ask)
     elif ask.settings.runtime == "vllm" and not ask.device.unified_memory:
-        now = ask.need()
-        over = now.needed.high - now.limit_bytes
-        for gib in sorted({max(1, math.ceil(share * over / _GIB)) for share in (0.5, 0.75, 1.0, 1.1)}):
-            if gib * _GIB < 0.95 * now.weights and (held := ask.with_(offload_gib=float(gib)).holds()):
-                text = f"--cpu-offload-gb {gib}: so much of the weights stays in the host's memory, and crosses PCIe"
-                yield _change("offload", f"{text} each step", {"offload_gib": float(gib)}, held)
-                return
+        most = math.floor(_MOST_OFFLOADED * ask.need().weights / _GIB)
+        fewest = range(1, most + 1)
+        count = bisect.bisect_left(fewest, True, key=lambda gib: ask.with_(offload_gib=float(gib)).holds() is not None)
+        if count < most and (held := ask.with_(offload_gib=float(fewest[count])).holds()):
+            gib = fewest[count]
+            text = f"--cpu-offload-gb {gib}: so much of the weights stays in the host's memory, and crosses PCIe"
+            yield _change("offload", f"{text} each step", {"offload_gib": float(gib)}, held)
 
 
 def _llama_cpp_offloads(ask: Ask) -> Iterator[Change]:

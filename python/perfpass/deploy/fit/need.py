@@ -26,7 +26,7 @@ from perfpass.llm import llama_cpp as ggml
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, LEAST_BYTES, Parallelism, Quantization, weight_bytes
 from perfpass.llm.in_use import Parts
-from perfpass.prediction import ABOVE_MEMORY, Interval
+from perfpass.prediction import Interval
 
 _GIB = 2.0**30
 _PADDING, _WORKSPACE_HIGH = 0.02, 1.0  # as `perfpass.llm.memory` has them
@@ -199,7 +199,9 @@ def _llama_cpp(
         runtime=beside,
     )
     found = in_use.held_whole(parts)
-    limit = in_use.whole_bytes(device)
+    whole = in_use.whole_bytes(device)
+    metal = device.vendor == "Apple" and device.unified_memory
+    limit = in_use.metal_bytes(device) if metal else whole
     return Need(
         weights=weights,
         cache={name: held * size for name, size in kept.items()},
@@ -209,10 +211,10 @@ def _llama_cpp(
         needed=found.needed,
         least=found.least,
         limit_bytes=limit,
-        probability=found.needed.probability_below(limit, share_above=ABOVE_MEMORY),
+        probability=found.needed.probability_fits(limit),
         # Weights are known to the byte: they, the cache and the shortest step have to be there.
-        possible=in_use.needed(parts, parts.cache).low <= limit,
-        binding="",
+        possible=in_use.needed(parts, parts.cache).low <= whole,
+        binding="Metal's default" if metal else "",
         parts=parts,
         precision=loaded.name,
         cache_type=kind,
@@ -257,9 +259,10 @@ def _transformers(
     whole = cache.total(kept)
     grown = whole / max(1, math.ceil(model.layer_count / split.pipeline))
     tokens = load.sequences * load.context
-    step = memory.workspace_bytes(
-        model, split, tokens, load.sequences, element_bytes=loaded.quantization.activation_bytes
-    )
+    wide = loaded.quantization.activation_bytes
+    step = memory.workspace_bytes(model, split, tokens, load.sequences, element_bytes=wide)
+    # Of one sequence: its prompt's activations are a share of those of all.
+    alone = memory.workspace_bytes(model, split, load.context, 1, element_bytes=wide)
     context = [part * in_use.CONTEXT_BYTES for part in (in_use.CONTEXT_SHARES[0], 1.0, in_use.CONTEXT_SHARES[1])]
     # Releases up to 4.41 hold the cache twice while it grows; kernels of packed weights unpack into their own memory.
     packed = loaded.sizes[loaded.quantization.gemm] < loaded.quantization.activation_bytes
@@ -279,9 +282,11 @@ def _transformers(
         runtime=context[1],
         host_bytes=0.0,
         needed=needed,
-        least=in_use.needed(parts, parts.each),
+        least=in_use.needed(
+            replace(parts, workspace=(0.0, alone + grown / load.sequences, 2 * alone + parts.each)), parts.each
+        ),
         limit_bytes=limit,
-        probability=needed.probability_below(limit, share_above=ABOVE_MEMORY),
+        probability=needed.probability_fits(limit),
         possible=needed.low <= limit,
         binding="",
         parts=parts,
@@ -305,4 +310,7 @@ def shown_in_use(subject: Subject, device: Device, settings: Settings, load: Loa
     kept = replace(stored(subject.language, settings).quantization, kv_cache=found.cache_type)
     sizes: dict[str, Any] = {"sequences": load.sequences, "prompt": prompt, "answer": answer}
     eager = in_eager_pytorch(subject.language, device, settings.gpus, kept, **sizes)
-    return eager.in_use or found.needed, eager.basis
+    one, whole = eager.in_use or found.needed, float(device.memory_bytes)
+    # An allocator that runs out gives back what it holds beyond live tensors, so no more than the device is shown.
+    median, low, high = (min(bound, whole) for bound in (one.median, one.low, one.high))
+    return Interval(median, low, high, one.unit, one.coverage), eager.basis

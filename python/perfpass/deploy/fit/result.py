@@ -164,10 +164,10 @@ class Fit:
             return f"{self.model} fits on {len(held)} of {len(self.answers)} devices: {', '.join(held)}"
         (one,) = self.answers
         said = {"yes": "fits on", "no": "does not fit on", "cannot say": "may or may not fit on"}[one.answer]
-        each = "of each" if one.gpus > 1 else "of"
+        each = " on each" if one.gpus > 1 else ""
         return (
             f"{self.model} {said} {one.where} with {self.runtime}: P(fits) {percent(one.probability)}, "
-            f"{size(one.needed.median)} {each} {size(one.limit_bytes)} needed"
+            f"{size(one.needed.median)} of {size(one.limit_bytes)} needed{each}"
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -277,7 +277,8 @@ def _most(largest: Largest) -> str:
     if largest.batch is not None:
         said.append(f"batch {largest.batch:,}")
     if largest.concurrency is not None:
-        said.append(f"{largest.concurrency:,} sequences of this context at once")
+        several = "s" if largest.concurrency > 1 else ""
+        said.append(f"{largest.concurrency:,} sequence{several} of this context at once")
     if largest.context is not None:
         said.append(f"a context of {largest.context:,} tokens for as many as asked")
     return "; ".join(said)

@@ -15,7 +15,7 @@ from typing import Any
 from perfpass.declared import Choice, Exactly, Flag, Items, Named, Number, OneOrMore, Table, Text
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError, DeviceError, FormatError
+from perfpass.errors import ArgumentError, DeviceError, FormatError, PerfPassError
 from perfpass.predictors.mig.latency import MOST_PROCESSES
 from perfpass.text import shown_value, unknown
 from perfpass.toml_table import read_toml
@@ -254,8 +254,23 @@ def _pool(row: Mapping[str, Any], where: str) -> Pool:
     return Pool(target, row["count"], tuple(row.get("nodes", ())), mode, row.get("usd_per_hour"))
 
 
+def _kind(row: Mapping[str, Any]) -> str:
+    """What a model is taken for that does not say: a language model is served unless keys of a graph are given."""
+    from perfpass.deploy.sweep import served_model
+    from perfpass.llm.serving import RUNTIMES
+
+    if any(key in row for key in _LLM_KEYS):
+        return "llm"
+    if any(key in row for key in _GRAPH_KEYS) or row.get("runtime", RUNTIMES[0]) not in RUNTIMES:
+        return "graph"
+    try:
+        return "graph" if served_model(row["model"], ()) is None else "llm"
+    except PerfPassError:  # it is said where the model is read, with its name
+        return "graph"
+
+
 def _model(row: Mapping[str, Any], where: str, folder: Path | None) -> Model:
-    kind = row.get("kind", "llm" if any(k in row for k in _LLM_KEYS) else "graph")
+    kind = row.get("kind") or _kind(row)
     foreign = [k for k in (_GRAPH_KEYS if kind == "llm" else _LLM_KEYS) if k in row]
     if foreign:
         of = "a language model that is served" if kind == "llm" else "a graph"

@@ -14,7 +14,7 @@ from typing import Any
 from perfpass.deploy.pack.fleet import WHOLE, Fleet, Model, Pool
 from perfpass.devices import Device, MigProfile
 from perfpass.errors import DeviceError, PerfPassError, UnsupportedError
-from perfpass.prediction import ABOVE_MEMORY, Interval
+from perfpass.prediction import Interval
 from perfpass.predictors.memory.allowance import driver_bytes
 
 _STEPS = 60  # of a bisection; doubles have 52 bits
@@ -180,7 +180,7 @@ class _Asker:
                 misses += 0.0 if target is None else 1.0 - time.probability_below(target)
             total = float(found.memory.total_bytes)
             needed = found.memory.needed or Interval(total, total, total, "byte")
-            fits = needed.probability_below(found.memory.usable_bytes, share_above=ABOVE_MEMORY)
+            fits = needed.probability_fits(found.memory.usable_bytes)
             requests = found.request_ms.inverse(1e3 * concurrency, "1/s")
             now = {
                 "processes": 1,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfpass.deploy.pack.conflict import Conflict
-from perfpass.deploy.pack.fleet import Fleet, Model
+from perfpass.deploy.pack.fleet import WHOLE, Fleet, Model
 from perfpass.deploy.pack.layout import Problems
 from perfpass.deploy.pack.options import Option, assured
 from perfpass.deploy.pack.problem import Problem
@@ -40,7 +40,10 @@ def _alone(fleet: Fleet, model: Model, found: Sequence[Option]) -> tuple[str, li
             f"{size(best.available_bytes)}, it needs up to {need}: P(fits) {best.p_fits:.3f}, "
             f"{fleet.memory_confidence:g} is asked for"
         )
-        return reason, [f"{model.name}: a GPU with {need} or more, a smaller batch or a narrower precision"]
+        # A server fills a share of its GPU, and processes a part each: the whole has to be so much larger.
+        whole = size(best.memory_bytes.high * _memory(fleet, best) / best.available_bytes)
+        smaller = "shorter requests" if model.kind == "llm" else "a smaller batch"
+        return reason, [f"{model.name}: a GPU with {whole} or more, {smaller} or a narrower precision"]
     best = max(fitting, key=lambda o: (o.p_meets, -o.latency_ms.median))
     targets = _targets(model, best)
     asked = " and ".join(f"{name} = {digits(target)}" for name, target, _ in targets) or "its limits"
@@ -82,6 +85,12 @@ def _where(fleet: Fleet, option: Option) -> str:
     device = fleet.pools[option.pool].device.id
     shared = f", {option.processes} processes" if option.processes > 1 else ""
     return f"{device} {option.profile}{shared}"
+
+
+def _memory(fleet: Fleet, option: Option) -> int:
+    """The memory of the instance, all of it."""
+    board = fleet.pools[option.pool].device
+    return (board if option.profile == WHOLE else board.mig_slice(option.profile)).memory_bytes
 
 
 def crowded(fleet: Fleet, problem: Problem, found: Conflict) -> Problems:

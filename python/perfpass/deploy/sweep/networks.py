@@ -12,7 +12,7 @@ from perfpass.deploy.sweep.result import joined, spread_out
 from perfpass.devices import Device
 from perfpass.errors import PerfPassError
 from perfpass.graph import OpGraph
-from perfpass.prediction import ABOVE_MEMORY, Interval
+from perfpass.prediction import Interval
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.workload import check
 from perfpass.search import Scorer, Scores, Template
@@ -144,7 +144,7 @@ def _fits(device: Device, peak: Bounds, i: int) -> float:
     if not np.isfinite(peak.median[i]):
         return 0.0
     found = Interval(float(peak.median[i]), float(peak.low[i]), float(peak.high[i]), "byte")
-    return found.probability_below(device.memory_bytes, share_above=ABOVE_MEMORY)
+    return found.probability_fits(device.memory_bytes)
 
 
 def _too_much(device: Device, peak_bytes: float) -> str:

@@ -15,11 +15,11 @@ from perfpass.devices import Device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.precision import quantization
 from perfpass.llm.serving import Serving, check_gpu, check_runtime
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.serving.base import RUNTIMES, Sizes
 from perfpass.predictors.serving.loads import Once, energy_per_token, predict_loads
-from perfpass.predictors.serving.predictor import quantization
 from perfpass.text import unknown
 
 SPLIT = ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")

@@ -21,17 +21,16 @@ from perfpass.errors import ArtefactError
 from perfpass.llm import assumed as assumed_load
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import Parallelism, Quantization, named_precision
+from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.memory import served
+from perfpass.llm.precision import quantization
 from perfpass.llm.serving import (
     Serving,
     beyond_positions,
-    check_arithmetic,
     check_gpu,
     check_runtime,
     check_split,
     check_version,
-    usable,
 )
 from perfpass.prediction import COVERAGE, Interval, Support
 from perfpass.predictors.estimate import Bounds
@@ -81,8 +80,6 @@ _OUT_OF_RANGE = np.pad(np.zeros((len(INPUTS), len(LOADS))), _EDGES, constant_val
 _REACH, _LEAST_WEIGHT = 0.3, 1e-3
 # Of the time to the first token, where the load bounds it. By hand.
 _LEAST_SHARE = 0.1
-# Precisions behind whose measured runs the cache was at 8 bits.
-_CACHE_8_BITS = ("fp8", "fp8_block", "nvfp4")
 
 
 def predict_llm(
@@ -174,38 +171,6 @@ def predict_llm(
     if switches is not None:
         found = switches.applied(found, read, target)
     return with_energy(replace(found, assumed=assumed, asked=asked_for), read, target)
-
-
-def quantization(
-    model: LanguageModel, precision: str | Quantization | None, kv: str | None, device: Device
-) -> tuple[Quantization, str]:
-    """The precisions of matrices, experts and cache on a device, and a sentence where they are not what is stored.
-
-    A precision that is asked for must be one that the device computes in. What the checkpoint stores is served as
-    runtimes do on a device without it: 16 bits as the other type of 16 bits or as fp32, fp8 and nvfp4 as weights alone.
-    Without ``kv`` the cache is at 8 bits where the dense matrices are in fp8 or nvfp4, the default behind the measured
-    runs, else as wide as activations.
-
-    Raises ArgumentError for a name that is none, DeviceError for a precision that the device has no arithmetic for.
-    """
-    said = ""
-    if isinstance(precision, Quantization):
-        check_arithmetic(device, precision.gemm, precision.moe)
-        return (replace(precision, kv_cache=kv) if kv else precision), said
-    if precision is None:
-        stored = model.stored_as, model.experts_stored_as
-        gemm, moe = (usable(device, part) for part in stored)
-        check_arithmetic(device, gemm, moe)
-        changed = [f"{old} as {new}" for old, new in dict(zip(stored, (gemm, moe), strict=True)).items() if old != new]
-        if changed:
-            said = f"{device.name} lacks the arithmetic of what the checkpoint stores; served {', '.join(changed)}"
-    else:
-        gemm, moe = named_precision(precision)
-        if gemm != moe:  # of the experts alone: the rest is in whichever 16 bits the device has
-            gemm = usable(device, gemm)
-        check_arithmetic(device, gemm, moe, asked=precision)
-    found = Quantization(gemm, moe)
-    return replace(found, kv_cache=kv or ("fp8" if gemm in _CACHE_8_BITS else found.activations)), said
 
 
 class ServingPredictor:

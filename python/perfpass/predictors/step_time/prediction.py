@@ -16,11 +16,12 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.batch import EngineBatch
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
+from perfpass.llm.precision import quantization
 from perfpass.llm.serving import Serving, check_gpu, check_runtime, check_split, check_version
 from perfpass.prediction import COVERAGE, Interval, Support, SupportLevel
 from perfpass.predictors.learned import width_words
 from perfpass.predictors.serving.base import Sizes
-from perfpass.predictors.serving.predictor import ServingPredictor, quantization
+from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.predictors.step_time.overheads import RUNTIMES
 from perfpass.predictors.step_time.parts import PARTS
 from perfpass.predictors.step_time.setup import kernel_boards

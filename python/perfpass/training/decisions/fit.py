@@ -48,7 +48,7 @@ class _Collected(Section):
 @dataclass(frozen=True, eq=False)
 class Asked:
     """[N] questions of one kind: P(fits), whether it did, what the median alone says, the weight of each, and whether
-    the limit is within the bounds, so that no is not said.
+    the limit is within the bounds, so that no is not said. ``reached`` [runs]: P(fits) of just what was measured.
     """
 
     what: str
@@ -59,6 +59,7 @@ class Asked:
     by_median: np.ndarray
     weight: np.ndarray
     possible: np.ndarray
+    reached: np.ndarray
 
 
 def limits_mib() -> np.ndarray:
@@ -99,7 +100,8 @@ def _asked(
         ]
     table = np.array(found, dtype=np.float64).reshape(-1, 5)
     probability, fitted, by_median, weight, possible = table.T
-    return Asked(what, split, len(said), probability, fitted, by_median, weight, possible > 0)
+    reached = np.array([chance(float(came)) for came, chance in zip(measured, chances, strict=True)])
+    return Asked(what, split, len(said), probability, fitted, by_median, weight, possible > 0, reached)
 
 
 def _language(folder: Path | None) -> Iterator[Asked]:
@@ -126,7 +128,7 @@ def _language(folder: Path | None) -> Iterator[Asked]:
                 measured.append(row.peak_memory_bytes / _MIB)
         if said:
             what = f"memory in use, language models: {runtime}, {source}"
-            yield _asked(what, "none fitted", said, measured, [one.probability_below for one in said])
+            yield _asked(what, "none fitted", said, measured, [one.probability_fits for one in said])
 
 
 @lru_cache(maxsize=1 << 13)
@@ -180,22 +182,60 @@ def add(section: Section, folder: Path | None = None) -> None:
         np.concatenate([a.by_median for a in every]),
         np.concatenate([a.weight / a.weight.sum() for a in every]),
         np.concatenate([a.possible for a in every]),
+        np.concatenate([a.reached for a in every]),
     )
     section.corpus = {"runs": pooled.runs, "questions": len(pooled.weight), "limits": len(limits_mib())}
     section.tables.append(Table("P(fits), by laboratory", (*heads, *last), tuple(_row(a) for a in (*every, pooled))))
-    section.tables.append(_reliability(pooled))
+    section.tables.append(_reliability(every))
+    section.tables.append(_reached(every))
     section.tables.append(_ran(folder))
 
 
-def _reliability(asked: Asked) -> Table:
-    """The diagram as numbers: of the answers in each tenth, how often it did fit."""
+def _reliability(every: Sequence[Asked]) -> Table:
+    """The diagram as numbers: of the answers in each tenth, how often it did fit; and how much of it one line is."""
     rows = []
     for low, high in itertools.pairwise(_DECILES):
-        here = (asked.probability >= low) & ((asked.probability < high) | (high == 1.0))
-        if here.any():
-            p, came, w = asked.probability[here], asked.fits[here], asked.weight[here]
-            rows.append((f"{low:.1f} to {high:.1f}", int(here.sum()), 100 * _mean(p, w), 100 * _mean(came, w)))
-    return Table("Reliability of P(fits), every line alike", ("P(fits)", "questions", "said %", "came %"), tuple(rows))
+        parts = []  # of each line: its weight in this tenth, and what it said and what came, times it
+        questions = 0
+        for asked in every:
+            here = (asked.probability >= low) & ((asked.probability < high) | (high == 1.0))
+            w = asked.weight[here] / asked.weight.sum()
+            questions += int(here.sum())
+            if here.any():
+                parts.append((w.sum(), w @ asked.probability[here], w @ asked.fits[here]))
+        if parts:
+            found = np.array(parts)
+            weight, said, came = found.sum(axis=0)
+            largest = int(np.argmax(found[:, 0]))
+            others = np.delete(found, largest, axis=0).sum(axis=0)
+            rows.append(
+                (
+                    f"{low:.1f} to {high:.1f}",
+                    questions,
+                    100 * said / weight,
+                    100 * came / weight,
+                    len(parts),
+                    100 * found[largest, 0] / weight,
+                    100 * others[2] / others[0] if len(parts) > 1 else None,
+                )
+            )
+    heads = ("P(fits)", "questions", "said %", "came %", "lines", "the largest line's share %", "came without it %")
+    return Table("Reliability of P(fits), every line alike", heads, tuple(rows))
+
+
+def _reached(every: Sequence[Asked]) -> Table:
+    """How far up P each line lies, one after the other: what is honest is spread as evenly as lines can be."""
+    rows = [
+        (
+            asked.what,
+            asked.runs,
+            *(100 * float(q) for q in np.quantile(asked.reached, (0.1, 0.5, 0.9))),
+            100 * (place + 0.5) / len(every),
+        )
+        for place, asked in enumerate(sorted(every, key=lambda asked: float(np.median(asked.reached))))
+    ]
+    heads = ("P(fits) of what was measured, in %", "runs", "tenth run", "middle run", "nine in ten", "evenly spread")
+    return Table("Where each line lies", heads, tuple(rows))
 
 
 def _ran(folder: Path | None) -> Table:

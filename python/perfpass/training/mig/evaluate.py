@@ -23,8 +23,8 @@ from what else was held out alone; a user's laboratory, another one, adds its wi
 Slices: for every network, batch and number of processes the smallest slice on which it ran (`fits`), and within targets
 of 10 ms to 1 s (`fits and meets`), against what `perfpass pack` chooses by P(meets) and P(fits), what medians would
 choose, and DIPPM's four thresholds on predicted memory (twice their size on this board). Memory is that of networks
-with autograd left on, as the source ran them. Too small: it did not run, or missed the target. Given up: none was
-chosen though one would do."""
+with autograd left on and the last output held, as the source ran them. Too small: it did not run, or missed the
+target. Given up: none was chosen though one would do."""
 
 
 def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:

@@ -19,9 +19,10 @@ from perfpass.errors import PerfPassError
 from perfpass.llm.assumed import OUTPUT_LENGTH
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism
+from perfpass.llm.precision import quantization
 from perfpass.llm.serving import Serving
 from perfpass.predictors.serving.base import RUNTIMES
-from perfpass.predictors.serving.predictor import ServingPredictor, quantization
+from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.predictors.serving.widths import OLDEST_YEAR
 from perfpass.records import schema
 from perfpass.records.location import data_directory
