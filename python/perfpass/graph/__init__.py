@@ -29,6 +29,7 @@ __all__ = [
     "difference",
     "formula",
     "frozen",
+    "held_batch",
     "joined",
     "kept_outputs",
     "liveness",
