@@ -7,13 +7,14 @@ in the file; of constants small whole numbers and texts are read, since attribut
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.importers.draft import Draft
 from perfpass.importers.formats.coreml.operators import KIND_OF, ORDER
 from perfpass.importers.formats.coreml.weights import Compressed, Weights, bits_of_table
-from perfpass.importers.formats.protobuf import Message, Span
+from perfpass.importers.formats.protobuf import Message
 from perfpass.importers.formats.shapes import Shape, columns, einsum, same_padding
 from perfpass.text import shown_value
 
@@ -28,7 +29,7 @@ _DEEPEST = 32
 _WIDEST = 2**48
 
 
-@dataclass
+@dataclass(slots=True)
 class Value:
     """What a name stands for: its type and sizes, its tensor (-1: none yet), and what is known of it."""
 
@@ -41,7 +42,7 @@ class Value:
     bits: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Operation:
     """One operation: arguments by name, in the order of the definition of its kind."""
 
@@ -96,7 +97,7 @@ class Program:
 
     def typed(self, message: Message, what: str) -> Value:
         """A new value of the type in field 2 of ``message``. Raises as `typed`."""
-        content = message.span(2).content
+        content = message.content(2)
         if content not in self._types:
             self._types[content] = typed(message.one(2), what)
         known = self._types[content]
@@ -162,7 +163,7 @@ class Program:
             if tensor.has(4):
                 value.text = (tensor.one(4).texts(1) or [""])[0]
             if tensor.has(7) and value.dtype in _WHOLE:
-                value.numbers = _whole(tensor.one(7).span(1), value.dtype)
+                value.numbers = _whole(tensor.one(7).content(1), value.dtype)
         value.tensor = -2 if value.dtype == "string" else self.draft.constant(value.dtype, value.shape, name)
         return value
 
@@ -311,7 +312,7 @@ class Program:
 
     # -- blocks --------------------------------------------------------------------------------------------------------
 
-    def control(self, op: Operation, blocks: list[Message], prefix: str, depth: int) -> None:
+    def control(self, op: Operation, blocks: Iterator[Message], prefix: str, depth: int) -> None:
         """Bodies before the operation itself, which reads what they give: a loop's counts once, of a branch's one."""
         loop = "while" in op.kind
         carried = next((v for v in op.arguments.values() if len(v) == len(op.outputs)), [])
@@ -345,8 +346,8 @@ _WITH_AXIS = ("softmax", "log_softmax", "concat", "split", "top_k", "cumulative"
 _BY_INDEX = ("gather", "scatter", "embedding")
 
 
-def _whole(span: Span, dtype: str) -> list[int]:
+def _whole(content: bytes, dtype: str) -> list[int]:
     width = _WHOLE[dtype]
-    content = bytes(span.data[span.begin : min(span.end, span.begin + _MOST_VALUES * 8)])
+    content = content[: _MOST_VALUES * 8]
     signed = dtype.startswith("int")
     return [int.from_bytes(content[i : i + width], "little", signed=signed) for i in range(0, len(content), width)]
