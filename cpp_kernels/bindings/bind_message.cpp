@@ -136,6 +136,29 @@ class Message {
     return found;
   }
 
+  /// An operation of Core ML's MIL, in one walk: its kind, [(name, bytes of its type)] of its outputs, and {name: [name
+  /// of a value, or the message of a constant]} of its arguments. Fields after MIL.proto of coremltools 9.0.
+  nb::tuple operation() const {
+    const Buffer borrowed(data_);
+    nb::object kind = nb::str("");
+    nb::list outputs;
+    nb::dict arguments;
+    each_in(borrowed, [&](const MessageField& field) {
+      if (field.number == 1) kind = text_of(field, borrowed);
+      if (field.number == 2) add_argument(inside(field), borrowed, arguments);
+      if (field.number == 3) {
+        const Message output = inside(field);
+        nb::object name = nb::str(""), type = nb::bytes("", 0);
+        output.each_in(borrowed, [&](const MessageField& one) {
+          if (one.number == 1) name = text_of(one, borrowed);
+          if (one.number == 2) type = nb::bytes(borrowed.bytes().data() + one.first, bytes_of(one));
+        });
+        outputs.append(nb::make_tuple(name, type));
+      }
+    });
+    return nb::make_tuple(kind, outputs, arguments);
+  }
+
   nb::dict map(std::uint64_t number) const {
     nb::dict found;
     std::size_t count = 0;
@@ -165,6 +188,34 @@ class Message {
     return {data_, field.first, field.last, budget_};
   }
 
+  /// An entry of an operation's arguments: its name, and the bindings of its values.
+  static void add_argument(const Message& entry, const Buffer& borrowed, nb::dict& arguments) {
+    if (nb::len(arguments) == kMostEntries) {
+      throw Error(ErrorCode::limit, "an operation of more than 65,536 arguments; no such operation is read");
+    }
+    nb::object name = nb::str("");
+    nb::list values;
+    entry.each_in(borrowed, [&](const MessageField& field) {
+      if (field.number == 1) name = text_of(field, borrowed);
+      if (field.number != 2) return;
+      values = nb::list();
+      entry.inside(field).each_in(borrowed, [&](const MessageField& binding) {
+        if (binding.number == 1) values.append(bound(entry.inside(binding), borrowed));
+      });
+    });
+    arguments[name] = values;
+  }
+
+  static nb::object bound(const Message& binding, const Buffer& borrowed) {
+    nb::object found = nb::str("");
+    std::optional<Message> constant;
+    binding.each_in(borrowed, [&](const MessageField& field) {
+      if (field.number == 1) found = text_of(field, borrowed);
+      if (field.number == 2) constant = binding.inside(field);
+    });
+    return constant ? nb::cast(*constant) : found;
+  }
+
   static nb::object text_of(const MessageField& field, const Buffer& borrowed) {
     if (field.is_number || field.last - field.first > kLongestText) {
       throw Error(ErrorCode::format, "a name that is no text or longer than 64 KiB; the file is damaged");
@@ -173,6 +224,13 @@ class Message {
     PyObject* made = PyUnicode_DecodeUTF8(begin, static_cast<Py_ssize_t>(field.last - field.first), "replace");
     if (made == nullptr) throw nb::python_error();
     return nb::steal(made);
+  }
+
+  template <typename See>
+  void each_in(const Buffer& borrowed, See see) const {
+    MessageFields fields(borrowed.bytes(), begin_, end_);
+    MessageField field;
+    while (fields.next(field)) see(field);
   }
 
   /// Calls `see` with the fields in order, while it answers true.
@@ -262,6 +320,9 @@ void register_message(nb::module_& m) {
            "Numbers of fixed width, packed or one by one: 'f' of 32 and 'd' of 64 bits.")
       .def("text", &Message::text, nb::arg("number"), "A name, '' where it is not set.")
       .def("texts", &Message::texts, nb::arg("number"))
+      .def("operation", &Message::operation,
+           "As an operation of Core ML: its kind, [(name, bytes of its type)] of its outputs, and {name: [name of a "
+           "value, or the message of a constant]} of its arguments.")
       .def("map", &Message::map, nb::arg("number"), "A map of messages by name.");
 }
 

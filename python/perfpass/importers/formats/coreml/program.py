@@ -14,7 +14,7 @@ from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, 
 from perfpass.importers.draft import Draft
 from perfpass.importers.formats.coreml.operators import KIND_OF, ORDER
 from perfpass.importers.formats.coreml.weights import Compressed, Weights, bits_of_table
-from perfpass.importers.formats.protobuf import Message
+from perfpass.importers.formats.protobuf import FieldBudget, Message
 from perfpass.importers.formats.shapes import Shape, columns, einsum, same_padding
 from perfpass.text import shown_value
 
@@ -95,13 +95,17 @@ class Program:
         self.names = names
         self._types: dict[bytes, Value] = {}  # a network has few types, and a type a dozen messages
 
-    def typed(self, message: Message, what: str) -> Value:
-        """A new value of the type in field 2 of ``message``. Raises as `typed`."""
-        content = message.content(2)
-        if content not in self._types:
-            self._types[content] = typed(message.one(2), what)
-        known = self._types[content]
+    def typed(self, content: bytes, budget: FieldBudget, what: str) -> Value:
+        """A new value of the type in these bytes. Raises as `typed`."""
+        known = self._types.get(content)
+        if known is None:
+            known = self._types[content] = typed(Message(content, 0, len(content), budget), what)
         return Value(known.dtype, known.shape, bits=known.bits)
+
+    def given(self, message: Message, kind: str) -> Value:
+        """A constant that is written where it is read."""
+        value = self.typed(message.content(2), message.budget, f"an argument of {kind}")
+        return self.constant(message, value, "")
 
     def block(self, block: Message, prefix: str = "", repeat: float = 1.0, depth: int = 0) -> list[str]:
         """The operations of a block; the names of its outputs. Raises LimitError for blocks too deep."""
@@ -120,38 +124,36 @@ class Program:
         return block.texts(2)
 
     def operation(self, message: Message, prefix: str, repeat: float, depth: int) -> None:
-        kind = message.text(1)
-        outputs = [(one.text(1), self.typed(one, f"the output of {kind}")) for one in message.all(3)]
+        kind, written, read = message.operation()
+        outputs = [(made, self.typed(content, message.budget, f"the output of {kind}")) for made, content in written]
         name = prefix + (outputs[0][0] if outputs else kind)
         if kind == "const":
             for output, value in outputs:
                 self.names[output] = self.constant(message.map(5).get("val"), value, output)
             return
-        found = Operation(kind, name, self.arguments(message, kind), outputs, repeat)
+        found = Operation(kind, name, self.arguments(read, kind), outputs, repeat)
         if message.has(4):
             self.control(found, message.all(4), prefix, depth)
         elif kind.startswith("constexpr_"):
             for key, given in message.map(5).items():  # until iOS17 what is unpacked are attributes
-                found.arguments[key] = [self.constant(given, self.typed(given, f"an argument of {kind}"), "")]
+                found.arguments[key] = [self.given(given, kind)]
             self.constexpr(found)
         else:
             self.add(found)
 
-    def arguments(self, message: Message, kind: str) -> dict[str, list[Value]]:
+    def arguments(self, read: dict[str, list[str | Message]], kind: str) -> dict[str, list[Value]]:
+        """Values of the arguments, in the order of the definition."""
         found: dict[str, list[Value]] = {}
-        for name, argument in message.map(2).items():
-            values = []
-            for binding in argument.all(1):
-                if binding.has(2):
-                    given = binding.one(2)
-                    values.append(self.constant(given, self.typed(given, f"an argument of {kind}"), ""))
-                    continue
-                reference = binding.text(1)
-                if reference not in self.names:
-                    raise FormatError(f"an operation {kind} reads '{reference[:200]}', which nothing writes before it")
-                values.append(self.names[reference])
-            found[name] = values
-        return dict(sorted(found.items(), key=lambda item: (_ORDER.get(item[0], len(_ORDER)), item[0])))
+        for name in sorted(read, key=_place) if len(read) > 1 else read:
+            values = found[name] = []
+            for one in read[name]:
+                if not isinstance(one, str):
+                    values.append(self.given(one, kind))
+                elif one in self.names:
+                    values.append(self.names[one])
+                else:
+                    raise FormatError(f"an operation {kind} reads '{one[:200]}', which nothing writes before it")
+        return found
 
     def constant(self, given: Message | None, value: Value, name: str) -> Value:
         """A constant; its tensor is made where an operator reads it as data."""
@@ -344,6 +346,10 @@ _ORDER = {name: i for i, name in enumerate(ORDER)}
 _WHOLE = {"int8": 1, "uint8": 1, "int16": 2, "uint16": 2, "int32": 4, "uint32": 4, "int64": 8, "uint64": 8, "bool": 1}
 _WITH_AXIS = ("softmax", "log_softmax", "concat", "split", "top_k", "cumulative", "gather", "scatter", "one_hot")
 _BY_INDEX = ("gather", "scatter", "embedding")
+
+
+def _place(name: str) -> tuple[int, str]:
+    return _ORDER.get(name, len(_ORDER)), name
 
 
 def _whole(content: bytes, dtype: str) -> list[int]:
