@@ -158,7 +158,8 @@ def test_a_link_out_of_the_package_is_not_followed(tmp_path: Path) -> None:
 
 def test_damaged_and_oversized_manifests_are_refused(tmp_path: Path) -> None:
     path = package(tmp_path)
-    for text in ("{", "[]", "{}", '{"rootModelIdentifier": []}', "[" * 100_000, " " * (2 << 20)):
+    words = '{"itemInfoEntries": "abc", "rootModelIdentifier": 7}'  # of a text, not of a table
+    for text in ("{", "[]", "{}", '{"rootModelIdentifier": []}', words, "[" * 100_000, " " * (2 << 20)):
         (path / "Manifest.json").write_text(text)
         with pytest.raises(PerfPassError):
             read(path, Sizes())

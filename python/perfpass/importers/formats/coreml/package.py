@@ -38,7 +38,7 @@ def specification(path: Path) -> Path:
     manifest = read_json(path / "Manifest.json", "the manifest of a Core ML package", _LARGEST_MANIFEST)
     try:
         root = manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]["path"]
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, IndexError):
         raise FormatError(f"{name}: its Manifest.json names no root model; the package is damaged") from None
     if not isinstance(root, str) or len(root) > 4096 or "\0" in root:
         raise FormatError(f"{name}: its Manifest.json names {shown_value(root)} as root model, which is no path")
