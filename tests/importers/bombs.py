@@ -257,8 +257,8 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "flatbuffer-cyclic": ("model.tflite", lambda: _tflite("cyclic"), "FormatError"),
     "flatbuffer-shared": ("model.tflite", lambda: _tflite("shared"), "ShapeError"),
     "coreml-numbers": ("model.mlmodel", lambda: _coreml(b"\x08\x01" * 8 * _HUGE), "LimitError"),
-    "coreml-fields": ("model.mlmodel", lambda: _coreml(_distinct_fields()), "answered"),
-    "coreml-messages": ("model.mlmodel", lambda: _coreml(b"\x0a\x00" * 3 * _HUGE), "answered"),
+    "coreml-fields": ("model.mlmodel", lambda: _coreml(_distinct_fields()), "GraphError"),
+    "coreml-messages": ("model.mlmodel", lambda: _coreml(b"\x0a\x00" * 3 * _HUGE), "GraphError"),
     "coreml-inputs": ("model.mlmodel", lambda: _coreml(inputs=b"\x0a\x00" * 3 * _HUGE), "LimitError"),
     "coreml-functions": (
         "model.mlmodel",
