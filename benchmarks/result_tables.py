@@ -87,8 +87,9 @@ def reader_table(rows: list[dict[str, Any]]) -> str:
 
 def format_readers(document: dict[str, Any]) -> str:
     """The same, with how it was measured."""
-    runs = document["rows"][0]["ours"]["runs"]
-    note = f"Milliseconds of processor, medians of {runs} readings in turns. {_setting(document)}."
+    runs = sorted({row["ours"]["runs"] for row in document["rows"]})
+    counted = str(runs[0]) if len(runs) == 1 else f"{runs[0]} to {runs[-1]}"
+    note = f"Milliseconds of processor, medians of {counted} readings in turns. {_setting(document)}."
     return f"{reader_table(document['rows'])}\n\n{note}"
 
 

@@ -38,9 +38,16 @@ class Failure:
 
 
 class Points:
-    """The predictions of one instrument, and its failures; an exception in an instrument would abort TVM's build."""
+    """The predictions of one instrument, and its failures; an exception in an instrument would abort TVM's build.
 
-    def __init__(self, device: str | Device, at: Sequence[str], options: dict[str, Any]) -> None:
+    ``load``: the graph of a module; None for what is no point (lowered functions, or a fragment that a pass compiles
+    for itself). TVM calls `enter`, `before` and `after`, and keeps them: they hold the points and not the instrument,
+    whose C++ object would otherwise hold itself, where Python's garbage collector does not see it.
+    """
+
+    def __init__(
+        self, device: str | Device, at: Sequence[str], options: dict[str, Any], load: Callable[[Any], OpGraph | None]
+    ) -> None:
         if isinstance(at, str):
             raise ArgumentError(f"at must be a list of names, got the string '{at}'; write ['{at}']")
         self.device = find_device(device)
@@ -49,13 +56,18 @@ class Points:
         self.points: list[Point] = []
         self.errors: list[Failure] = []
         self.entered = False
+        self._load = load
 
-    def before(self, load: Callable[[], OpGraph | None]) -> None:
-        """Before a pass: the first module that ``load`` gives a graph for is the input of the build."""
+    def enter(self) -> None:
+        """A new build begins."""
+        self.entered = False
+
+    def before(self, mod: Any, _: Any) -> None:
+        """Before a pass: the first module that has a graph is the input of the build."""
         if not self.entered and INPUT in self.at:
-            self.entered = self.record(INPUT, load)
+            self.entered = self._record(INPUT, mod)
 
-    def after(self, info: Any, load: Callable[[], OpGraph | None]) -> None:
+    def after(self, mod: Any, info: Any) -> None:
         """After a pass: a point, if it is among those wanted."""
         try:
             name = str(info.name)
@@ -63,15 +75,15 @@ class Points:
             self.errors.append(Failure("a pass", _say(error)))
             return
         if name in self.at:
-            self.record(name, load)
+            self._record(name, mod)
 
-    def record(self, name: str, load: Callable[[], OpGraph | None]) -> bool:
+    def _record(self, name: str, mod: Any) -> bool:
         """Whether there was a graph to predict for, successful or not."""
         try:
             begin = time.perf_counter()
-            graph = load()
+            graph = self._load(mod)
             if graph is None:
-                return False  # lowered functions, or a fragment that a pass compiles for itself
+                return False
             counted = costs.count(graph)
             prediction = predict_loaded(graph, self.device, **self.options)
             self.points.append(

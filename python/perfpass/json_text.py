@@ -46,7 +46,7 @@ def parse(content: bytes | str, where: str, *, any_number: bool = False, way_out
         wrong = too_large(found, numbers=not any_number, finite=not any_number)
         if wrong is not None:
             raise FormatError(f"{where}: {wrong}{_then(way_out)}")
-    if _HALF.search(text) and not _is_whole(found):
+    if ("\\u" in text or not text.isascii()) and _HALF.search(text) and not _is_whole(found):
         raise FormatError(f"{where}: half a character (U+D800 to U+DFFF) in a text{_then(way_out)}")
     return found
 

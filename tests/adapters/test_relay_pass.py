@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import weakref
 
 import numpy as np
 import pytest
@@ -254,6 +256,17 @@ def test_the_instrument_shows_how_the_prediction_moves(network):
     report = instrument.report()
     assert "FuseOps" in report
     assert "%" in report
+
+
+def test_an_instrument_that_nobody_holds_is_gone_with_its_predictions(network):
+    mod, params = network
+    instrument = PerformanceInstrument(DEVICE, at=["input"], params=params)
+    with tvm.transform.PassContext(opt_level=3, instruments=[instrument]):
+        relay.transform.InferType()(mod)
+    kept = weakref.ref(instrument.points[0].prediction)
+    del instrument
+    gc.collect()
+    assert kept() is None
 
 
 def test_a_failing_instrument_never_breaks_a_build(network, monkeypatch):

@@ -170,6 +170,35 @@ def _tflite(field: str) -> bytes:
     return bytes(data)
 
 
+def _field(number: int, content: bytes) -> bytes:
+    """A field of protobuf that holds bytes."""
+
+    def varint(value: int) -> bytes:
+        return bytes([value & 127 | 128]) + varint(value >> 7) if value > 127 else bytes([value])
+
+    return varint(number << 3 | 2) + varint(len(content)) + content
+
+
+def _coreml(after: bytes = b"", inputs: bytes = b"", operations: bytes = b"") -> bytes:
+    """An ML Program without an operation, with this behind it, behind its first input and in its block."""
+    block = _field(3, _field(1, b"CoreML7") + _field(2, operations))
+    program = _field(2, _field(1, b"main") + _field(2, _field(2, b"CoreML7") + block))
+    return b"\x08\x08" + _field(2, b"\x0a\x00" + inputs) + _field(502, program) + after
+
+
+def _distinct_fields() -> bytes:
+    """Fields of two million numbers, none of them twice."""
+    return (
+        b"".join(bytes([n << 3 & 0x78 | 0x80, n >> 4 & 127 | 128, n >> 11 & 127 | 128, 1, 0]) for n in range(1 << 18))
+        * 8
+    )
+
+
+def _constants() -> bytes:
+    """An operation that reads a million constants, each written where it is read."""
+    return _field(3, _field(1, b"concat") + _field(2, _field(1, b"values") + _field(2, _field(1, b"\x12\x00") * _HUGE)))
+
+
 def _gguf_arrays() -> bytes:
     """An array of arrays of arrays, each of 2^60 of them."""
     key = b"general.architecture"
@@ -227,6 +256,17 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "flatbuffer-long-vector": ("model.tflite", lambda: _tflite("long"), "FormatError"),
     "flatbuffer-cyclic": ("model.tflite", lambda: _tflite("cyclic"), "FormatError"),
     "flatbuffer-shared": ("model.tflite", lambda: _tflite("shared"), "ShapeError"),
+    "coreml-numbers": ("model.mlmodel", lambda: _coreml(b"\x08\x01" * 8 * _HUGE), "LimitError"),
+    "coreml-fields": ("model.mlmodel", lambda: _coreml(_distinct_fields()), "GraphError"),
+    "coreml-messages": ("model.mlmodel", lambda: _coreml(b"\x0a\x00" * 3 * _HUGE), "GraphError"),
+    "coreml-inputs": ("model.mlmodel", lambda: _coreml(inputs=b"\x0a\x00" * 3 * _HUGE), "LimitError"),
+    "coreml-functions": (
+        "model.mlmodel",
+        lambda: _coreml(_field(502, _field(2, b"") * 3 * _HUGE)),
+        "LimitError",
+    ),
+    "coreml-operations": ("model.mlmodel", lambda: _coreml(operations=b"\x1a\x00" * 3 * _HUGE), "LimitError"),
+    "coreml-constants": ("model.mlmodel", lambda: _coreml(operations=_constants()), "answered"),
     "json-deep": ("model.json", lambda: b'{"Layers": [' + b'{"Name": [' * _HUGE, "FormatError"),
     "gguf-arrays": ("model.gguf", _gguf_arrays, "FormatError"),
 }

@@ -20,7 +20,7 @@ from perfpass.importers.draft import Draft
 from perfpass.importers.formats import Content, Sizes, recognised
 from perfpass.importers.formats.coreml import inputs, network, operators, read
 from perfpass.importers.formats.coreml.program import Program
-from perfpass.importers.formats.protobuf import Budget, Message, Span
+from perfpass.importers.formats.protobuf import FieldBudget, Message, Span, message_of
 
 FILES = Path(__file__).parent / "files"
 MODELS = sorted(path.name for path in FILES.glob("cm_*"))
@@ -53,7 +53,7 @@ def specification(name: str) -> Path:
 
 
 def message(content: bytes) -> Message:
-    return Message(Span(content, 0, len(content)), Budget(99, "model"))
+    return message_of(Span(content, 0, len(content)), FieldBudget(99, "model"))
 
 
 def test_an_operation_and_a_layer_that_write_nothing_are_refused_by_name() -> None:
@@ -158,7 +158,8 @@ def test_a_link_out_of_the_package_is_not_followed(tmp_path: Path) -> None:
 
 def test_damaged_and_oversized_manifests_are_refused(tmp_path: Path) -> None:
     path = package(tmp_path)
-    for text in ("{", "[]", "{}", '{"rootModelIdentifier": []}', "[" * 100_000, " " * (2 << 20)):
+    words = '{"itemInfoEntries": "abc", "rootModelIdentifier": 7}'  # of a text, not of a table
+    for text in ("{", "[]", "{}", '{"rootModelIdentifier": []}', words, "[" * 100_000, " " * (2 << 20)):
         (path / "Manifest.json").write_text(text)
         with pytest.raises(PerfPassError):
             read(path, Sizes())

@@ -20,7 +20,7 @@ from perfpass import npz, safetensors
 from perfpass.annotation import file as annotated
 from perfpass.annotation import metadata
 from perfpass.cli import compare, main
-from perfpass.declared import Choice, Table, Text
+from perfpass.declared import Choice, Table, Text, too_large
 from perfpass.deploy.carbon import read_grids
 from perfpass.deploy.money import read_prices
 from perfpass.devices import device
@@ -529,3 +529,24 @@ def test_a_misspelt_key_or_choice_is_answered_with_the_nearest():
         prices.take({"currency": "EURO"}, "a table")
     with pytest.raises(FormatError, match=r"a table: currency 7; allowed are USD, EUR"):
         prices.take({"currency": 7}, "a table")
+
+
+@pytest.mark.parametrize("wrong", [2**65, -(2**65), float("inf"), float("nan")])
+@pytest.mark.parametrize("depth", [1, 3, 62])
+def test_what_no_document_has_is_found_at_any_depth_and_said_with_its_place(wrong, depth):
+    content: Any = wrong
+    for level in range(depth):
+        content = {"a": 1, "b": content} if level % 2 else [2.5, content, "c"]
+    asked = {"numbers": isinstance(wrong, int), "finite": isinstance(wrong, float)}
+    said = too_large(content, **asked)
+    assert said is not None and said.startswith("b" if depth % 2 == 0 else "[1]")
+    assert too_large(content, **{key: not value for key, value in asked.items()}) is None
+
+
+def test_documents_are_64_levels_deep_at_most():
+    content: Any = []
+    for _ in range(63):
+        content = {"a": content}
+    assert too_large(content) is None
+    said = too_large({"a": content})
+    assert said is not None and "nested over 64 deep" in said

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch.utils.flop_counter import FlopCounterMode
 
 import perfpass
-from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.errors import ArgumentError, FormatError, UnsupportedError
 from perfpass.graph import OpGraph, costs
 from perfpass.importers import huggingface
 from perfpass.importers.torch import trace
@@ -233,3 +233,9 @@ def test_a_view_and_a_write_are_never_taken_from_before() -> None:
     for func, args in ((torch.ops.aten.t.default, (x,)), (torch.ops.aten.add_.Tensor, (x, x))):
         for _ in range(2):
             assert shapes.run(func, args, {}).untyped_storage()._cdata == x.untyped_storage()._cdata
+
+
+def test_a_picture_of_three_sizes_is_refused() -> None:
+    content = {"model_type": "vit", "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 32, **ONE}
+    with pytest.raises(FormatError, match=r"image_size is \[32, 32, 32\]; one size or \[height, width\]"):
+        perfpass.load({**content, "image_size": [32, 32, 32]})

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import perfpass
 from perfpass.errors import FormatError, LimitError
-from perfpass.importers.formats.protobuf import Budget, Message, Span, fields, mapped, signed
+from perfpass.importers.formats.protobuf import FieldBudget, Message, Span, fields, listed, mapped, message_of, signed
 
 DAMAGED = {
     "longer than the file": (b"\x0a\xff\xff\xff\xff\x0f\x00", "cut short"),
@@ -22,6 +22,10 @@ DAMAGED = {
 
 def spanned(content: bytes) -> Span:
     return Span(content, 0, len(content))
+
+
+def read(content: bytes) -> Message:
+    return message_of(spanned(content), FieldBudget(10_000_000, "file"))
 
 
 @given(st.binary(max_size=300))
@@ -51,14 +55,12 @@ def test_a_damaged_program_of_paddle_is_refused_with_its_path(damage: str, tmp_p
 
 
 def test_numbers_are_read_packed_and_one_by_one() -> None:
-    message = Message(
-        spanned(b"\x08\x05\x0a\x02\x06\x07\x15\x00\x00\x80\x3f\x12\x04\x00\x00\x00\x40"), Budget(99, "file")
-    )
+    message = read(b"\x08\x05\x0a\x02\x06\x07\x15\x00\x00\x80\x3f\x12\x04\x00\x00\x00\x40")
     assert message.integers(1) == [5, 6, 7]
     assert message.reals(2, "f") == [1.0, 2.0]
-    assert (message.integer(9, 4), message.text(9), message.one(9).fields) == (4, "", {})
+    assert (message.integer(9, 4), message.text(9), message.one(9).first_from(0)) == (4, "", 0)
     with pytest.raises(FormatError, match="numbers of 8"):
-        Message(spanned(b"\x12\x04abcd"), Budget(99, "file")).reals(2, "d")
+        read(b"\x12\x04abcd").reals(2, "d")
 
 
 @given(st.binary(max_size=300), st.integers(0, 20))
@@ -70,14 +72,24 @@ def test_the_core_finds_the_fields_that_plain_python_finds(content: bytes, begin
             found.setdefault(number, []).append(value & (1 << 64) - 1 if part is None else part.content)
     except FormatError as error:
         with pytest.raises(FormatError) as ours:
-            Message(span, Budget(999, "file"))
+            message_of(span, FieldBudget(999, "file"))
         assert str(ours.value)[:20] == str(error)[:20]
         return
-    message = Message(span, Budget(999, "file"))
-    assert {
-        number: [one if isinstance(one, int) else content[slice(*one)] for one in given]
-        for number, given in message.fields.items()
-    } == found
+    for data in (content, memoryview(content)):
+        message = message_of(Span(data, span.begin, span.end), FieldBudget(999, "file"))
+        for number in {*range(70), *found}:
+            given = found.get(number, [])
+            assert message.has(number) == bool(given)
+            if any(isinstance(one, int) for one in given):
+                with pytest.raises(FormatError, match="a number where a message belongs"):
+                    message.contents(number)
+            else:
+                last = given[-1] if given else b""
+                assert (message.contents(number), message.content(number), message.size(number)) == (
+                    given,
+                    last,
+                    len(last),
+                )
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
@@ -92,9 +104,32 @@ def test_an_empty_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_fields_have_an_end() -> None:
-    budget = Budget(10, "model of this kind")
-    Message(spanned(b"\x08\x00" * 10), budget)
+    budget = FieldBudget(10, "model of this kind")
+    message_of(spanned(b"\x08\x00" * 10), budget)
     with pytest.raises(LimitError, match="more than 10 fields; no model of this kind"):
-        Message(spanned(b"\x08\x00"), budget)
+        message_of(spanned(b"\x08\x00"), budget)
     with pytest.raises(LimitError, match="more than 10 fields"):
-        Message(spanned(b"\x0a\x0b" + b"\x00" * 11), Budget(10, "file")).integers(1)
+        message_of(spanned(b"\x0a\x0b" + b"\x00" * 11), FieldBudget(10, "file")).integers(1)
+
+
+def test_a_repeated_message_is_made_one_by_one_and_a_map_and_a_list_have_an_end() -> None:
+    assert [one.integer(1) for one in read(b"\x0a\x02\x08\x07\x12\x00\x0a\x02\x08\x09").all(1)] == [7, 9]
+    with pytest.raises(FormatError, match="a number where a message belongs"):
+        list(read(b"\x0a\x00\x08\x01").all(1))
+    assert len(read(b"\x0a\x00" * 65_536).map(1)) == 1
+    with pytest.raises(LimitError, match="more than 65,536 entries"):
+        read(b"\x0a\x00" * 65_537).map(1)
+    with pytest.raises(LimitError, match="more than 1,048,576 numbers"):
+        read(b"\x08\x00" * ((1 << 20) + 1)).integers(1)
+    with pytest.raises(LimitError, match="more than 3 blocks"):
+        listed(read(b"\x0a\x00" * 4).all(1), 3, "blocks")
+
+
+def test_a_mapped_file_is_closed_though_messages_of_it_are_held(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(b"\x0a\x02\x08\x07" + bytes(1 << 25))
+    with mapped(tmp_path / "m", "a model") as whole:
+        kept = message_of(Span(whole.data, 0, 4), FieldBudget(9, "file"))
+        part = kept.one(1)
+        assert part.integer(1) == 7
+    with pytest.raises(ValueError, match="released"):
+        part.integer(1)

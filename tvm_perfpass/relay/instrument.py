@@ -5,7 +5,7 @@ An exception in a pass instrument aborts TVM's build; here every failure is caug
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -43,9 +43,13 @@ class PerformanceInstrument:
         layout: str | None = None,
         calibration: Any = True,
     ) -> None:
-        self._params = parameter_names(params)
+        weights = parameter_names(params)
+
+        def load(mod: tvm.IRModule) -> OpGraph | None:
+            return fused(walk(mod, weights)) if _has_relay_main(mod) else None
+
         options = {"precision": precision, "batch": batch, "layout": layout}
-        self._found = Points(device, at, options | {"calibration": calibration_of(calibration)})
+        self._found = Points(device, at, options | {"calibration": calibration_of(calibration)}, load)
 
     @property
     def points(self) -> list[Point]:
@@ -57,20 +61,20 @@ class PerformanceInstrument:
         """Points at which no prediction could be made."""
         return self._found.errors
 
-    def enter_pass_ctx(self) -> None:
-        """A new build begins."""
-        self._found.entered = False
+    @property
+    def enter_pass_ctx(self) -> Callable[[], None]:
+        """Called by TVM as a build begins."""
+        return self._found.enter
 
-    def run_before_pass(self, mod: tvm.IRModule, info: Any) -> None:
-        """The first pass over a module with a Relay ``main`` sees the input."""
-        self._found.before(lambda: self._load(mod))
+    @property
+    def run_before_pass(self) -> Callable[[tvm.IRModule, Any], None]:
+        """Called by TVM: the first pass over a module with a Relay ``main`` sees the input."""
+        return self._found.before
 
-    def run_after_pass(self, mod: tvm.IRModule, info: Any) -> None:
-        """Predicts after the passes in ``at``."""
-        self._found.after(info, lambda: self._load(mod))
-
-    def _load(self, mod: tvm.IRModule) -> OpGraph | None:
-        return fused(walk(mod, self._params)) if _has_relay_main(mod) else None
+    @property
+    def run_after_pass(self) -> Callable[[tvm.IRModule, Any], None]:
+        """Called by TVM: predicts after the passes in ``at``."""
+        return self._found.after
 
     def report(self) -> str:
         """A table: one line per point with latency, memory and energy, the change against the first, and failures."""

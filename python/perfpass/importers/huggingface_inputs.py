@@ -10,6 +10,9 @@ from collections.abc import Mapping
 from inspect import signature
 from typing import TYPE_CHECKING, Any
 
+from perfpass.errors import FormatError
+from perfpass.text import shown_value
+
 if TYPE_CHECKING:
     import torch
 
@@ -102,6 +105,8 @@ def _pixels(configuration: Any, asked: Mapping[str, Any]) -> dict[str, Shape]:
 
 def _image_shape(vision: Any) -> tuple[int, int, int]:
     size = getattr(vision, "image_size", 224) or 224
+    if isinstance(size, list | tuple) and len(size) != 2:
+        raise FormatError(f"image_size is {shown_value(size)}; one size or [height, width] are read")
     height, width = size if isinstance(size, list | tuple) else (size, size)
     return (int(getattr(vision, "num_channels", 3) or 3), int(height), int(width))
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import shutil
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -212,6 +214,16 @@ def test_the_instrument_shows_how_the_prediction_moves():
     assert last.bytes_moved < first.bytes_moved
     assert last.macs == first.macs
     assert "%" in instrument.report()
+
+
+def test_an_instrument_that_nobody_holds_is_gone_with_its_predictions():
+    instrument = PerformanceInstrument(DEVICE, at=["input"])
+    with tvm.transform.PassContext(opt_level=3, instruments=[instrument]):
+        relax.get_pipeline("zero")(network())
+    kept = weakref.ref(instrument.points[0].prediction)
+    del instrument
+    gc.collect()
+    assert kept() is None
 
 
 def test_a_failing_instrument_never_breaks_a_build(monkeypatch):

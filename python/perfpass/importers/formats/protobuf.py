@@ -6,15 +6,15 @@ mapped: a weight of two gigabytes costs nothing but its length.
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from perfpass import _core
+from perfpass._core import FieldBudget, Message
 from perfpass.bounded_file import open_regular
 from perfpass.errors import FormatError, LimitError
 
@@ -172,112 +172,14 @@ def inside(span: Span | None) -> Span:
     return span
 
 
-class Budget:
-    """How many fields may still be read of a file, which is ``what`` ("Core ML model")."""
-
-    def __init__(self, mostfields: int, what: str) -> None:
-        self.most, self.left, self.what = mostfields, mostfields, what
-
-    def take(self, count: int = 1) -> None:
-        """Raises LimitError beyond that."""
-        if count > self.left:
-            raise LimitError(f"more than {self.most:,} fields; no {self.what} that is read here has as many")
-        self.left -= count
+def message_of(span: Span, budget: FieldBudget) -> Message:
+    """The message of these bytes, whose fields are taken from the budget. Raises FormatError and LimitError."""
+    return Message(span.data, span.begin, span.end, budget)
 
 
-class Message:
-    """The fields of one message by number, in the file's order."""
-
-    __slots__ = ("_data", "budget", "fields")
-
-    def __init__(self, span: Span | tuple[memoryview | bytes, int, int], budget: Budget) -> None:
-        self.budget = budget
-        self._data, begin, end = span
-        # Of every number what was read in order: a varint, or where anything else lies.
-        self.fields: dict[int, list[int | tuple[int, int]]]
-        self.fields, count = _core.message_fields(self._data, begin, end, budget.left)
-        budget.take(count)
-
-    def has(self, number: int) -> bool:
-        return number in self.fields
-
-    def all(self, number: int) -> list[Message]:
-        """The messages of a repeated field. Raises FormatError."""
-        found = []
-        for one in self.fields.get(number, ()):
-            if one.__class__ is int:
-                raise FormatError(_NO_MESSAGE)
-            found.append(Message((self._data, *one), self.budget))  # type: ignore[misc]
-        return found
-
-    def one(self, number: int) -> Message:
-        """A message, empty where it is not set. Raises FormatError."""
-        given = self.fields.get(number)
-        if not given:
-            return Message(EMPTY, self.budget)
-        if given[-1].__class__ is int:
-            raise FormatError(_NO_MESSAGE)
-        return Message((self._data, *given[-1]), self.budget)  # type: ignore[misc]
-
-    def span(self, number: int) -> Span:
-        """The bytes of a field, empty where it is not set. Raises FormatError."""
-        given = self.fields.get(number)
-        return self._span(given[-1]) if given else EMPTY
-
-    def spans(self, number: int) -> Iterator[Span]:
-        """The bytes of a repeated field. Raises FormatError."""
-        return map(self._span, self.fields.get(number, ()))
-
-    def integer(self, number: int, default: int = 0) -> int:
-        """A whole number, signed. Raises FormatError."""
-        given = self.fields.get(number)
-        if not given:
-            return default
-        if not isinstance(given[-1], int):
-            raise FormatError("text where a number belongs; the file is damaged")
-        return signed(given[-1])
-
-    def integers(self, number: int) -> list[int]:
-        """The numbers of a repeated field, packed or one by one. Raises FormatError."""
-        found = []
-        for one in self.fields.get(number, ()):
-            if isinstance(one, int):
-                found.append(signed(one))
-                continue
-            for value in packed(0, self._span(one)):
-                self.budget.take()
-                found.append(signed(value))
-        return found
-
-    def reals(self, number: int, code: str) -> list[float]:
-        """The numbers of a repeated field of fixed width, packed or not: "f" of 32 and "d" of 64 bits.
-
-        Raises FormatError.
-        """
-        content = b"".join(one.content for one in self.spans(number))
-        width = struct.calcsize(code)
-        if len(content) % width:
-            raise FormatError(f"{len(content)} bytes where numbers of {width} belong; the file is damaged")
-        return list(struct.unpack(f"<{len(content) // width}{code}", content))
-
-    def text(self, number: int) -> str:
-        """A name, "" where it is not set. Raises FormatError."""
-        given = self.fields.get(number)
-        if not given:
-            return ""
-        one = given[-1]
-        if isinstance(one, int) or one[1] - one[0] > LONGEST_TEXT:
-            raise FormatError("a name that is no text or longer than 64 KiB; the file is damaged")
-        return str(self._data[one[0] : one[1]], "utf-8", "replace")
-
-    def texts(self, number: int) -> list[str]:
-        return [text(one) for one in self.spans(number)]
-
-    def map(self, number: int) -> dict[str, Message]:
-        """A map of messages by name. Raises FormatError."""
-        return {entry.text(1): entry.one(2) for entry in self.all(number)}
-
-    def _span(self, one: int | tuple[int, int]) -> Span:
-        if isinstance(one, int):
-            raise FormatError(_NO_MESSAGE)
-        return Span(self._data, *one)
+def listed(messages: Iterator[Message], most: int, what: str) -> list[Message]:
+    """Messages that are all held at once, which are ``what`` ("blocks"). Raises LimitError over ``most`` of them."""
+    found = list(itertools.islice(messages, most + 1))
+    if len(found) > most:
+        raise LimitError(f"more than {most:,} {what}; no more are read")
+    return found

@@ -7,8 +7,9 @@ are copies. Source of the form: "Inspecting engines" in NVIDIA's TensorRT develo
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfpass import _core, json_text
 from perfpass.errors import FormatError, LimitError, ShapeError, UnsupportedError
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 _MOST_BYTES = 1 << 28
 _MOST_SIZES = 8  # of a kernel, its strides and the like: as many as a tensor of TensorRT has dimensions
 _MOST_LAYERS = 1_000_000
+_MOST_AXES = 64
 # ParameterType, or LayerType where a layer has none, in lower case -> canonical kind.
 _KINDS = {
     name: kind
@@ -128,6 +130,56 @@ def read(path: Path, sizes: Sizes) -> OpGraph:
     return scaled(reading.graph(), found.declared_batch, found.batch)
 
 
+class Tensor(NamedTuple):
+    """A tensor as a layer states it. A size below 0 is open: an engine that takes a range of them."""
+
+    name: str
+    dtype: str
+    stated: tuple[int, ...]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Its sizes. Raises ShapeError for an open one."""
+        if self.stated and min(self.stated) < 0:
+            raise ShapeError(
+                f"tensor {self.name[:80]!r} is of {list(self.stated)}: the engine takes a range of sizes. Give them "
+                "when the file is written (trtexec --shapes=..., or an execution context set on the inspector)"
+            )
+        return self.stated
+
+
+class Layer(NamedTuple):
+    """A layer as the file says it, and the tensors that it reads and writes."""
+
+    said: dict[str, Any]
+    inputs: list[Tensor]
+    outputs: list[Tensor]
+
+
+def _tensors(layer: dict[str, Any], key: str) -> list[Tensor]:
+    found = layer.get(key, [])
+    if not isinstance(found, list) or not set(map(type, found)) <= {dict}:
+        raise FormatError(f"layer {str(layer.get('Name'))[:80]!r}: {key} are no tensors; write the file again")
+    return [_tensor(one) for one in found]
+
+
+def _tensor(said: dict[str, Any]) -> Tensor:
+    name, dims = said.get("Name"), said.get("Dimensions", [])
+    if not isinstance(name, str):
+        raise FormatError("a tensor of an engine without a name; write the file again")
+    if not isinstance(dims, list) or len(dims) > _MOST_AXES or not set(map(type, dims)) <= {int}:
+        raise FormatError(f"tensor {name[:80]!r} has the dimensions {str(dims)[:80]}; write the file again")
+    if math.prod(dims) >= 1 << 48 and min(dims) >= 0:
+        raise LimitError(f"tensor {name[:80]!r} of {dims}; fewer than 2^48 elements are read")
+    return Tensor(name, _dtype(str(said.get("Format/Datatype", said.get("Format", "")))), tuple(dims))
+
+
+@lru_cache(maxsize=256)  # an engine has a few
+def _dtype(said: str) -> str:
+    said = said.lower()
+    return next((dtype for text, dtype in _DTYPES if text in said), "float32")
+
+
 class _Reading:
     def __init__(self, path: Path) -> None:
         content = json_text.read_json(path, "an engine's layers", _MOST_BYTES, any_number=True)
@@ -141,54 +193,18 @@ class _Reading:
                 "it lists the names of layers alone, without shapes: build the engine with detailed verbosity "
                 "(trtexec --profilingVerbosity=detailed --exportLayerInfo=FILE) and pass that file"
             )
-        self.layers: list[dict[str, Any]] = layers
+        self.layers = [Layer(layer, _tensors(layer, "Inputs"), _tensors(layer, "Outputs")) for layer in layers]
         self.builder = _core.GraphBuilder()
-        self.made = {self.name(t) for layer in layers for t in self.tensors(layer, "Outputs")}
+        self.made = {t.name for layer in self.layers for t in layer.outputs}
 
     # -- tensors ---------------------------------------------------------------------------------------------------
-
-    def tensors(self, layer: dict[str, Any], key: str) -> list[dict[str, Any]]:
-        found = layer.get(key, [])
-        if not isinstance(found, list) or any(not isinstance(t, dict) for t in found):
-            raise FormatError(f"layer {str(layer.get('Name'))[:80]!r}: {key} are no tensors; write the file again")
-        return found
-
-    def name(self, tensor: dict[str, Any]) -> str:
-        name = tensor.get("Name")
-        if not isinstance(name, str):
-            raise FormatError("a tensor of an engine without a name; write the file again")
-        return name
-
-    def shape(self, tensor: dict[str, Any]) -> tuple[int, ...]:
-        dims = tensor.get("Dimensions", [])
-        if (
-            not isinstance(dims, list)
-            or len(dims) > 64
-            or any(isinstance(d, bool) or not isinstance(d, int) for d in dims)
-        ):
-            raise FormatError(
-                f"tensor {self.name(tensor)[:80]!r} has the dimensions {str(dims)[:80]}; write the file again"
-            )
-        if any(d < 0 for d in dims):
-            raise ShapeError(
-                f"tensor {self.name(tensor)[:80]!r} is of {dims}: the engine takes a range of sizes. Give them when "
-                "the file is written (trtexec --shapes=..., or an execution context set on the inspector)"
-            )
-        if math.prod(dims) >= 1 << 48:
-            raise LimitError(f"tensor {self.name(tensor)[:80]!r} of {dims}; fewer than 2^48 elements are read")
-        return tuple(dims)
-
-    def dtype(self, tensor: dict[str, Any]) -> str:
-        said = str(tensor.get("Format/Datatype", tensor.get("Format", ""))).lower()
-        return next((dtype for text, dtype in _DTYPES if text in said), "float32")
 
     def declared(self) -> tuple[Input, ...]:
         found: dict[str, Input] = {}
         for layer in self.layers:
-            for tensor in self.tensors(layer, "Inputs"):
-                name = self.name(tensor)
-                if name not in self.made and name not in found:
-                    found[name] = Input(name, self.dtype(tensor), self.shape(tensor))
+            for tensor in layer.inputs:
+                if tensor.name not in self.made and tensor.name not in found:
+                    found[tensor.name] = Input(tensor.name, tensor.dtype, tensor.shape)
         return tuple(found.values())
 
     # -- the graph -------------------------------------------------------------------------------------------------
@@ -203,8 +219,8 @@ class _Reading:
         read: set[str] = set()
         for layer in self.layers:
             given = []
-            for tensor in self.tensors(layer, "Inputs"):
-                name = self.name(tensor)
+            for tensor in layer.inputs:
+                name = tensor.name
                 read.add(name)
                 if name not in known:
                     raise FormatError(f"tensor {name[:80]!r} is read before a layer makes it; write the file again")
@@ -212,11 +228,9 @@ class _Reading:
                     known[name] = [self.whole(tensor, known[name])]
                 given.append(known[name][0])
             written = []
-            for tensor in self.tensors(layer, "Outputs"):
-                number = self.builder.add_tensor(
-                    self.name(tensor), self.dtype(tensor), list(self.shape(tensor)), "activation"
-                )
-                known.setdefault(self.name(tensor), []).append(number)
+            for tensor in layer.outputs:
+                number = self.builder.add_tensor(tensor.name, tensor.dtype, tensor.shape, "activation")
+                known.setdefault(tensor.name, []).append(number)
                 written.append(number)
             if given or written:
                 self.node(layer, given, written)
@@ -225,19 +239,19 @@ class _Reading:
             raise FormatError("an engine without a result: every tensor is read by a layer; write the file again")
         return OpGraph(self.builder.finish(graph_inputs, sorted(results)))
 
-    def whole(self, tensor: dict[str, Any], parts: list[int]) -> int:
+    def whole(self, tensor: Tensor, parts: list[int]) -> int:
         """A tensor that several layers write side by side: TensorRT runs no concatenation then."""
-        number = self.builder.add_tensor(self.name(tensor), self.dtype(tensor), list(self.shape(tensor)), "activation")
+        number = self.builder.add_tensor(tensor.name, tensor.dtype, tensor.shape, "activation")
         self.builder.add_node("concat", "written side by side", "", {"view": 1}, parts, [number])
         return number
 
-    def node(self, layer: dict[str, Any], given: list[int], written: list[int]) -> None:
+    def node(self, read: Layer, given: list[int], written: list[int]) -> None:
+        layer, before, after = read
         source = str(layer.get("ParameterType") or layer.get("LayerType") or "?")[:80]
-        kind = self.kind(layer)
+        kind = self.kind(read)
         attributes: dict[str, int] = {}
-        before, after = self.tensors(layer, "Inputs"), self.tensors(layer, "Outputs")
         if kind in ("conv", "conv_transpose", "dense") and before and after:
-            kind, attributes, weights = self.weighted(layer, kind, self.shape(before[0]), self.shape(after[0]))
+            kind, attributes, weights = self.weighted(layer, kind, after[0].shape)
             given = [given[0], *weights, *given[1:]]
         elif kind == "matmul":
             kind, attributes = self.product(layer, before)
@@ -247,8 +261,9 @@ class _Reading:
             kind = "unknown"
         self.builder.add_node(kind, source, str(layer.get("Name", ""))[:4096], attributes, given, written)
 
-    def kind(self, layer: dict[str, Any]) -> str:
+    def kind(self, read: Layer) -> str:
         """By ParameterType, then by LayerType; "unknown" for plugins and what is not listed."""
+        layer = read.said
         words = [str(layer.get(key, "")).lower() for key in ("ParameterType", "LayerType")]
         kind = next((_KINDS[w] for w in words if w in _KINDS), "unknown")
         if kind == "add":
@@ -259,11 +274,10 @@ class _Reading:
             return "avg_pool" if "average" in _word(layer, "PoolingType") else kind
         if kind == "reduce_mean":
             return _REDUCED.get(_word(layer, "ReduceOperation", "Operation"), kind)
-        if kind == "copy":
-            first, second = (self.tensors(layer, key)[:1] for key in ("Inputs", "Outputs"))
-            if first and second and self.dtype(first[0]) != self.dtype(second[0]):
-                to = self.dtype(second[0])
-                return "quantize" if to == "int8" else "dequantize" if self.dtype(first[0]) == "int8" else "cast"
+        if kind == "copy" and read.inputs and read.outputs:
+            of, to = read.inputs[0].dtype, read.outputs[0].dtype
+            if of != to:
+                return "quantize" if to == "int8" else "dequantize" if of == "int8" else "cast"
         return kind
 
     def windows(self, layer: dict[str, Any], kernel: str, attributes: dict[str, int]) -> list[int]:
@@ -274,9 +288,7 @@ class _Reading:
             attributes |= {f"{column}_{i}": value for i, value in enumerate(_numbers(layer, key)[:3])}
         return sizes
 
-    def weighted(
-        self, layer: dict[str, Any], kind: str, data: tuple[int, ...], out: tuple[int, ...]
-    ) -> tuple[str, dict[str, int], list[int]]:
+    def weighted(self, layer: dict[str, Any], kind: str, out: tuple[int, ...]) -> tuple[str, dict[str, int], list[int]]:
         """A layer with weights, whose number the engine says: their shape follows from it."""
         attributes: dict[str, int] = {}
         kernel = self.windows(layer, "Kernel", attributes) if kind != "dense" else []
@@ -321,9 +333,9 @@ class _Reading:
             raise FormatError(
                 f"layer {str(layer.get('Name'))[:80]!r} holds {str(count)[:40]} {key}; write the file again"
             )
-        return count, self.dtype({"Format": value.get("Type", "")})
+        return count, _dtype(str(value.get("Type", "")))
 
-    def product(self, layer: dict[str, Any], before: list[dict[str, Any]]) -> tuple[str, dict[str, int]]:
+    def product(self, layer: dict[str, Any], before: list[Tensor]) -> tuple[str, dict[str, int]]:
         if len(before) < 2:  # a product of Myelin whose weight is not shown
             return "unknown", {}
         flags = [_word(layer, key) for key in ("OpA", "OpB")]
@@ -344,7 +356,6 @@ def _number(layer: dict[str, Any], key: str) -> int:
 def _numbers(layer: dict[str, Any], key: str) -> list[int]:
     value = layer.get(key, [])
     found = value if isinstance(value, list) else [value]
-    whole = all(isinstance(v, int) and not isinstance(v, bool) and abs(v) < 1 << 30 for v in found)
-    if len(found) > _MOST_SIZES or not whole:
+    if len(found) > _MOST_SIZES or any(type(v) is not int or abs(v) >= 1 << 30 for v in found):
         raise FormatError(f"layer {str(layer.get('Name'))[:80]!r}: {key} is {str(value)[:80]}; write the file again")
     return found

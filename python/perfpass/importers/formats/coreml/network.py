@@ -13,7 +13,7 @@ from perfpass.errors import FormatError, ShapeError, UnsupportedError
 from perfpass.importers.draft import Draft
 from perfpass.importers.formats.coreml.layer_kinds import BINARY, LAYERS, REDUCTIONS, UNARY
 from perfpass.importers.formats.coreml.program import Value
-from perfpass.importers.formats.protobuf import EMPTY, Message
+from perfpass.importers.formats.protobuf import EMPTY, Message, message_of
 from perfpass.importers.formats.shapes import Shape, broadcast, columns, places, same_padding, spread
 
 _ACTIVATIONS = {
@@ -65,7 +65,7 @@ def add(message: Message, draft: Draft, names: dict[str, Value]) -> list[int]:
 
 
 def _layer(message: Message, draft: Draft, names: dict[str, Value]) -> list[int]:
-    number = next((n for n in message.fields if n >= 100), 0)
+    number = message.first_from(100)
     kind, name = LAYERS.get(number, f"layer {number}"), message.text(1)
     inputs = []
     for source in message.texts(2):
@@ -104,14 +104,14 @@ def _weight(draft: Draft, shape: Shape, message: Message, name: str) -> int:
     if len(shape) > _HIGHEST_RANK:
         raise FormatError(f"layer '{name[:200]}' has a weight of {len(shape)} axes; at most {_HIGHEST_RANK} are read")
     count = math.prod(shape)
-    halves, raw, whole = (message.span(number).size for number in (2, 30, 31))
+    halves, raw, whole = (message.size(number) for number in (2, 30, 31))
     if raw or whole:
         bits = message.one(40).integer(1, 8)
         stored = {8: "uint8", 4: "uint4"}.get(bits)
         if stored is None:  # 1, 2, 3, 5, 6 and 7 bits fit no type of a graph: as packed bytes
             return draft.tensor("uint8", (1, raw or whole), "weight", name)
         return draft.tensor(stored, shape, "weight", name)
-    floats = message.span(1).size // 4
+    floats = message.size(1) // 4
     if (stored_count := halves // 2 or floats) and stored_count != count:
         raise FormatError(f"layer '{name[:200]}' holds {stored_count:,} numbers where {count:,} belong; it is damaged")
     return draft.constant("float16" if halves else "float32", shape, name)
@@ -146,7 +146,7 @@ def _window(layer: Layer, extents: Shape, kernel: list[int], fields: tuple[int, 
     elif params.has(32) and layer.kind == "pooling":
         begin = end = (params.one(32).integers(10) or [0] * rank)[:rank]
     else:
-        for i, edge in enumerate(params.one(valid).one(1).all(10)[:rank]):
+        for i, edge in zip(range(rank), params.one(valid).one(1).all(10), strict=False):
             begin[i], end[i] = edge.integer(1), edge.integer(2)
     out = tuple(
         places(extent, kernel[i], stride[i], dilation[i], begin[i], end[i], ceil) for i, extent in enumerate(extents)
@@ -186,7 +186,7 @@ def _pooling(layer: Layer) -> Lowered:
 
 
 def _activation(layer: Layer) -> Lowered:
-    number = next((n for n in layer.params.fields if n in _ACTIVATIONS), 10)
+    number = next((n for n in _ACTIVATIONS if layer.params.has(n)), 10)
     weights = []
     if number == 25:
         weights = [((layer.x[1],), layer.params.one(25).one(1))]
@@ -403,8 +403,8 @@ def _recurrent(layer: Layer) -> Lowered:
     gates = {"gru": 3, "simpleRecurrent": 1}.get(layer.kind, 4)
     kind = {4: "lstm", 3: "gru", 1: "rnn"}[gates]
     rows = gates * hidden
-    weights = [((rows, inputs), Message(EMPTY, params.budget))] * directions
-    weights += [((rows, hidden), Message(EMPTY, params.budget))] * directions
+    weights = [((rows, inputs), message_of(EMPTY, params.budget))] * directions
+    weights += [((rows, hidden), message_of(EMPTY, params.budget))] * directions
     out = (*x[:2], hidden * directions, *x[3:])
     return Lowered(kind, [out], weights, {"hidden_size": hidden, "directions": directions})
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from perfpass.errors import FormatError, shown
-from perfpass.importers.formats.protobuf import Budget, Message, mapped
+from perfpass.importers.formats.protobuf import FieldBudget, Message, mapped, message_of
 from perfpass.json_text import read_json
 from perfpass.text import shown_value
 
 _LARGEST_MANIFEST = 1 << 20
-_MOST_FIELDS = 8_000_000
+_MOST_FIELDS = 4_000_000
 _ROOT = "com.apple.CoreML"
 
 
@@ -27,7 +27,7 @@ def opened(path: Path) -> Iterator[Message]:
     Raises FileError, FormatError for a manifest that names no such file or one outside the folder, LimitError.
     """
     with mapped(specification(path), "a Core ML model") as whole:
-        yield Message(whole, Budget(_MOST_FIELDS, "Core ML model"))
+        yield message_of(whole, FieldBudget(_MOST_FIELDS, "Core ML model"))
 
 
 def specification(path: Path) -> Path:
@@ -38,7 +38,7 @@ def specification(path: Path) -> Path:
     manifest = read_json(path / "Manifest.json", "the manifest of a Core ML package", _LARGEST_MANIFEST)
     try:
         root = manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]["path"]
-    except (KeyError, TypeError):
+    except (KeyError, TypeError, IndexError):
         raise FormatError(f"{name}: its Manifest.json names no root model; the package is damaged") from None
     if not isinstance(root, str) or len(root) > 4096 or "\0" in root:
         raise FormatError(f"{name}: its Manifest.json names {shown_value(root)} as root model, which is no path")

@@ -7,13 +7,14 @@ in the file; of constants small whole numbers and texts are read, since attribut
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.importers.draft import Draft
 from perfpass.importers.formats.coreml.operators import KIND_OF, ORDER
 from perfpass.importers.formats.coreml.weights import Compressed, Weights, bits_of_table
-from perfpass.importers.formats.protobuf import Message, Span
+from perfpass.importers.formats.protobuf import FieldBudget, Message
 from perfpass.importers.formats.shapes import Shape, columns, einsum, same_padding
 from perfpass.text import shown_value
 
@@ -28,7 +29,7 @@ _DEEPEST = 32
 _WIDEST = 2**48
 
 
-@dataclass
+@dataclass(slots=True)
 class Value:
     """What a name stands for: its type and sizes, its tensor (-1: none yet), and what is known of it."""
 
@@ -41,7 +42,7 @@ class Value:
     bits: int = 0
 
 
-@dataclass
+@dataclass(slots=True)
 class Operation:
     """One operation: arguments by name, in the order of the definition of its kind."""
 
@@ -94,13 +95,17 @@ class Program:
         self.names = names
         self._types: dict[bytes, Value] = {}  # a network has few types, and a type a dozen messages
 
-    def typed(self, message: Message, what: str) -> Value:
-        """A new value of the type in field 2 of ``message``. Raises as `typed`."""
-        content = message.span(2).content
-        if content not in self._types:
-            self._types[content] = typed(message.one(2), what)
-        known = self._types[content]
+    def typed(self, content: bytes, budget: FieldBudget, what: str) -> Value:
+        """A new value of the type in these bytes. Raises as `typed`."""
+        known = self._types.get(content)
+        if known is None:
+            known = self._types[content] = typed(Message(content, 0, len(content), budget), what)
         return Value(known.dtype, known.shape, bits=known.bits)
+
+    def given(self, message: Message, kind: str) -> Value:
+        """A constant that is written where it is read."""
+        value = self.typed(message.content(2), message.budget, f"an argument of {kind}")
+        return self.constant(message, value, "")
 
     def block(self, block: Message, prefix: str = "", repeat: float = 1.0, depth: int = 0) -> list[str]:
         """The operations of a block; the names of its outputs. Raises LimitError for blocks too deep."""
@@ -119,38 +124,36 @@ class Program:
         return block.texts(2)
 
     def operation(self, message: Message, prefix: str, repeat: float, depth: int) -> None:
-        kind = message.text(1)
-        outputs = [(one.text(1), self.typed(one, f"the output of {kind}")) for one in message.all(3)]
+        kind, written, read = message.operation()
+        outputs = [(made, self.typed(content, message.budget, f"the output of {kind}")) for made, content in written]
         name = prefix + (outputs[0][0] if outputs else kind)
         if kind == "const":
             for output, value in outputs:
                 self.names[output] = self.constant(message.map(5).get("val"), value, output)
             return
-        found = Operation(kind, name, self.arguments(message, kind), outputs, repeat)
+        found = Operation(kind, name, self.arguments(read, kind), outputs, repeat)
         if message.has(4):
             self.control(found, message.all(4), prefix, depth)
         elif kind.startswith("constexpr_"):
             for key, given in message.map(5).items():  # until iOS17 what is unpacked are attributes
-                found.arguments[key] = [self.constant(given, self.typed(given, f"an argument of {kind}"), "")]
+                found.arguments[key] = [self.given(given, kind)]
             self.constexpr(found)
         else:
             self.add(found)
 
-    def arguments(self, message: Message, kind: str) -> dict[str, list[Value]]:
+    def arguments(self, read: dict[str, list[str | Message]], kind: str) -> dict[str, list[Value]]:
+        """Values of the arguments, in the order of the definition."""
         found: dict[str, list[Value]] = {}
-        for name, argument in message.map(2).items():
-            values = []
-            for binding in argument.all(1):
-                if binding.has(2):
-                    given = binding.one(2)
-                    values.append(self.constant(given, self.typed(given, f"an argument of {kind}"), ""))
-                    continue
-                reference = binding.text(1)
-                if reference not in self.names:
-                    raise FormatError(f"an operation {kind} reads '{reference[:200]}', which nothing writes before it")
-                values.append(self.names[reference])
-            found[name] = values
-        return dict(sorted(found.items(), key=lambda item: (_ORDER.get(item[0], len(_ORDER)), item[0])))
+        for name in sorted(read, key=_place) if len(read) > 1 else read:
+            values = found[name] = []
+            for one in read[name]:
+                if not isinstance(one, str):
+                    values.append(self.given(one, kind))
+                elif one in self.names:
+                    values.append(self.names[one])
+                else:
+                    raise FormatError(f"an operation {kind} reads '{one[:200]}', which nothing writes before it")
+        return found
 
     def constant(self, given: Message | None, value: Value, name: str) -> Value:
         """A constant; its tensor is made where an operator reads it as data."""
@@ -162,7 +165,7 @@ class Program:
             if tensor.has(4):
                 value.text = (tensor.one(4).texts(1) or [""])[0]
             if tensor.has(7) and value.dtype in _WHOLE:
-                value.numbers = _whole(tensor.one(7).span(1), value.dtype)
+                value.numbers = _whole(tensor.one(7).content(1), value.dtype)
         value.tensor = -2 if value.dtype == "string" else self.draft.constant(value.dtype, value.shape, name)
         return value
 
@@ -311,7 +314,7 @@ class Program:
 
     # -- blocks --------------------------------------------------------------------------------------------------------
 
-    def control(self, op: Operation, blocks: list[Message], prefix: str, depth: int) -> None:
+    def control(self, op: Operation, blocks: Iterator[Message], prefix: str, depth: int) -> None:
         """Bodies before the operation itself, which reads what they give: a loop's counts once, of a branch's one."""
         loop = "while" in op.kind
         carried = next((v for v in op.arguments.values() if len(v) == len(op.outputs)), [])
@@ -345,8 +348,12 @@ _WITH_AXIS = ("softmax", "log_softmax", "concat", "split", "top_k", "cumulative"
 _BY_INDEX = ("gather", "scatter", "embedding")
 
 
-def _whole(span: Span, dtype: str) -> list[int]:
+def _place(name: str) -> tuple[int, str]:
+    return _ORDER.get(name, len(_ORDER)), name
+
+
+def _whole(content: bytes, dtype: str) -> list[int]:
     width = _WHOLE[dtype]
-    content = bytes(span.data[span.begin : min(span.end, span.begin + _MOST_VALUES * 8)])
+    content = content[: _MOST_VALUES * 8]
     signed = dtype.startswith("int")
     return [int.from_bytes(content[i : i + width], "little", signed=signed) for i in range(0, len(content), width)]

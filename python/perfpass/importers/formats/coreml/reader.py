@@ -13,7 +13,7 @@ from perfpass.importers.draft import Draft
 from perfpass.importers.formats.batch import scaled
 from perfpass.importers.formats.coreml import network, package
 from perfpass.importers.formats.coreml.program import DTYPES, Program, Value
-from perfpass.importers.formats.protobuf import Message
+from perfpass.importers.formats.protobuf import Message, listed
 from perfpass.importers.formats.sizes import Sizes, fixed
 from perfpass.importers.onnx import Input
 
@@ -35,6 +35,8 @@ _STEPS = {
 }  # fmt: skip
 _ARRAY_TYPES = {65568: "float32", 65600: "float64", 131104: "int32", 65552: "float16", 131080: "int8"}
 _DEEPEST = 8
+_MOST_FUNCTIONS = 4096
+_MOST_FEATURES = 65_536
 
 
 def read(path: Path, sizes: Sizes) -> OpGraph:
@@ -113,7 +115,7 @@ def _step(model: Message, what: str, draft: Draft, names: dict[str, Value]) -> l
     """A step of a pipeline beside its networks: an operator that stays unknown, or the choice among boxes."""
     read = [names[i.name].tensor for i in _inputs(model) if i.name in names]
     made = []
-    for feature in model.one(2).all(10):
+    for feature in listed(model.one(2).all(10), _MOST_FEATURES, "outputs"):
         dtype, shape = _feature(feature.one(3))
         sizes = tuple(n if isinstance(n, int) else 1 for n in shape or ())
         made.append(draft.tensor(dtype, sizes, "activation", feature.text(1)))
@@ -126,12 +128,13 @@ def _step(model: Message, what: str, draft: Draft, names: dict[str, Value]) -> l
 def _inputs(model: Message) -> tuple[Input, ...]:
     description = model.one(2)
     if not description.has(1) and description.has(20):  # several functions
-        functions = description.all(20)
+        functions = listed(description.all(20), _MOST_FUNCTIONS, "functions")
         wanted = description.text(21)
         description = next((f for f in functions if f.text(1) == wanted), functions[0])
-        features = [*description.all(2), *description.all(6)]
+        numbers = (2, 6)
     else:
-        features = [*description.all(1), *description.all(13)]
+        numbers = (1, 13)
+    features = [one for number in numbers for one in listed(description.all(number), _MOST_FEATURES, "inputs")]
     program = model.one(_PROGRAM).map(2) if model.has(_PROGRAM) else {}
     function = program.get("main") or next(iter(program.values()), None)
     exact = {one.text(1): one.one(2) for one in function.all(1)} if function is not None else {}
@@ -168,8 +171,8 @@ def _feature(kind: Message) -> tuple[str, tuple[int | str, ...] | None]:
 
 def _feature_array(array: Message) -> tuple[str, tuple[int | str, ...] | None]:
     shape = array.integers(1)
-    if not shape and (listed := array.one(21).all(1)):
-        shape = listed[0].integers(1)
+    if not shape and (allowed := next(array.one(21).all(1), None)) is not None:
+        shape = allowed.integers(1)
     if not shape and array.has(31):
         shape = [max(one.integer(1), 1) for one in array.one(31).all(1)]
     return _ARRAY_TYPES.get(array.integer(2), "float32"), tuple(shape)

@@ -6,16 +6,18 @@ PaddlePaddle 3.x (Apache-2.0).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from perfpass.bounded_file import read_file
 from perfpass.errors import FormatError, LimitError
 from perfpass.importers.formats.paddle.program import MOST_DEPTH, MOST_OPERATORS, Block, Op, Program, Slot, Value
-from perfpass.importers.formats.protobuf import Budget, Message, Span
+from perfpass.importers.formats.protobuf import FieldBudget, Message, Span, listed, message_of
 
 _MOST_BYTES = 1 << 28
 _MOST_FIELDS = 1 << 25  # an operator has some 30
+_MOST_BLOCKS = 1 << 16
 _DTYPES = {
     0: "bool",
     1: "int16",
@@ -161,7 +163,8 @@ def _name(message: Message, field: int) -> str:
 
 class _Reader:
     def __init__(self, content: bytes) -> None:
-        self.blocks = Message(Span(content, 0, len(content)), Budget(_MOST_FIELDS, "Paddle program")).all(1)
+        whole = message_of(Span(content, 0, len(content)), FieldBudget(_MOST_FIELDS, "Paddle program"))
+        self.blocks = listed(whole.all(1), _MOST_BLOCKS, "blocks of a Paddle program")
         self.found = Program()
         self.count = 0
         self.next = 0
@@ -175,7 +178,7 @@ class _Reader:
         self.found.block = self.block(0, 0)
         return self.found
 
-    def variables(self, messages: list[Message]) -> None:
+    def variables(self, messages: Iterable[Message]) -> None:
         for message in messages:
             name, (shape, dtype) = message.text(1), self.type_of(message.one(2))
             self.declared[name] = Value(dtype, shape, name)
@@ -214,11 +217,11 @@ class _Reader:
         message = self.blocks[index]
         self.variables(message.all(3))
         block = Block()
-        for operator in message.spans(4):
+        for operator in message.all(4):
             self.count += 1
             if self.count > MOST_OPERATORS:
                 raise LimitError(f"a Paddle program of more than {MOST_OPERATORS} operators")
-            self.operator(Message(operator, message.budget), block, depth)
+            self.operator(operator, block, depth)
         return block
 
     def operator(self, message: Message, block: Block, depth: int) -> None:
@@ -263,7 +266,7 @@ class _Reader:
         if at is None or (not message.has(at) and kind in (0, 1, 2, 6, 8, 9, 15)):
             return name, None
         if kind in (2, 5):  # texts of any length: an engine within a program is one
-            texts = [one.content.decode("utf-8", "replace") for one in message.spans(at)]
+            texts = [one.decode("utf-8", "replace") for one in message.contents(at)]
             return name, texts if kind == 5 else texts[0]
         if kind in (1, 4, 12, 15):
             numbers: list[Any] = message.reals(at, "f" if kind in (1, 4) else "d")
