@@ -62,6 +62,16 @@ def test_between_yes_and_no_it_cannot_be_said():
     assert sure.answer == "yes"
 
 
+@pytest.mark.parametrize("device", ["t4", "v100-sxm2-16gb", "a10", "mi100", "rtx-4090"])
+def test_a_format_that_is_advised_is_one_that_the_device_computes_in(device):
+    found = perfpass.fit("llama-3.1-8b" if device in ("t4", "v100-sxm2-16gb") else "llama-2-13b", device)
+    names = [c.options["precision"] for c in found.answers[0].changes if c.kind == "quantization"]
+    assert names or found.answer == "yes"
+    assert not (device in ("t4", "v100-sxm2-16gb", "mi100") and "fp8" in names)
+    for name in (name for name in names if name in perfpass.llm.costs.PRECISIONS):
+        perfpass.predict_llm(found.model, device, concurrency=1, precision=name)
+
+
 def test_several_devices_are_all_to_hold_it_and_none_asked_are_the_smallest():
     both = perfpass.fit("llama-3.1-8b", ["l4", "t4"])
     assert [one.answer for one in both.answers] == ["yes", "no"] and both.exit_status == 1

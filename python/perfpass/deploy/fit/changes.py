@@ -19,8 +19,8 @@ from perfpass.devices import Device
 from perfpass.devices.larger import nearest
 from perfpass.errors import ArgumentError
 from perfpass.llm.assumed import ranks_of
-from perfpass.llm.costs import Parallelism, weight_bytes
-from perfpass.llm.serving import check_split
+from perfpass.llm.costs import PRECISIONS, Parallelism, lacking, weight_bytes
+from perfpass.llm.serving import check_split, usable
 from perfpass.text import size
 
 _GIB = 2.0**30
@@ -157,7 +157,18 @@ def _narrower(ask: Ask) -> list[str]:
     language = ask.subject.language
     assert language is not None
     now = _bytes(ask)
-    return [name for name in _LADDERS[ask.settings.runtime] if _bytes(ask.with_(precision=name)) < 0.97 * now]
+    names = (_as_run(ask, name) for name in _LADDERS[ask.settings.runtime])
+    return [name for name in names if name and _bytes(ask.with_(precision=name)) < 0.97 * now]
+
+
+def _as_run(ask: Ask, precision: str) -> str:
+    """The precision as the device runs it: where a server expands weights to 16 bits, as Marlin's kernels do on NVIDIA
+    GPUs since Ampere, those of the weights alone; "" where it does not run (fp8 on a T4).
+    """
+    if ask.settings.runtime not in SERVERS or precision not in PRECISIONS:
+        return precision
+    name = usable(ask.device, precision) if ask.device.vendor == "NVIDIA" else precision
+    return "" if any(lacking(ask.device.peak_flops, part) for part in PRECISIONS[name]) else name
 
 
 def _bytes(ask: Ask) -> float:
