@@ -25,7 +25,7 @@ _MAKER_OF = {
 _FILLER = frozenset(
     {*_MAKERS, "geforce", "tesla", "instinct", "radeon", "core", "cores", "xeon", "gpu", "cpu", "r", "tm"}
 )
-# Spellings of one thing in lower case: "Mobile", "Notebook", "Laptop GPU", "4050M"; "with Max-Q Design"; "80G", "80GiB".
+# Spellings of one thing in lower case: "Mobile", "Notebook", "Laptop GPU", "4050M"; "with Max-Q Design"; "80G", "80GB".
 _SAME = (
     (re.compile(r"\b(?:mobile|notebook)\b(?: +gpu\b)?"), "laptop"),
     (re.compile(r"(?: +with)? +max-?q\b(?: +design\b)?"), " max q"),

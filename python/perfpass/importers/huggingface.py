@@ -112,7 +112,7 @@ def _said(graph: OpGraph, model: Any, sequence_length: int | None) -> OpGraph:
 
 def _has_length(model: Any) -> bool:
     """Whether an input of the model is as long as one asks, and not of a fixed shape."""
-    return inputs(model, 1) != inputs(model, 2)
+    return inputs(model, 1) != inputs(model, 4)  # 2: tokens of a square picture are as many as of one of 1
 
 
 def _length(batch: int, sequence_length: int | None) -> int:
