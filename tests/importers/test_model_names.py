@@ -18,8 +18,8 @@ from perfpass.importers.model_names import find
 from perfpass.importers.model_sources import huggingface, read_configuration
 from perfpass.llm import language_model
 
-# Repositories in use from 2019 to 2026, cut in two by chance: half "a" was read to see which families were missing, half
-# "b" was only counted until these stood. SOURCE:NAME and the precision that the name says, or "refused".
+# Repositories in use from 2019 to 2026, cut in two by chance: half "a" was read to see which families were missing,
+# half "b" was only counted until these stood. SOURCE:NAME and the precision that the name says, or "refused".
 LISTED = [
     line.split("\t") for line in Path(__file__).with_name("listed_models.tsv").read_text(encoding="utf-8").splitlines()
 ]

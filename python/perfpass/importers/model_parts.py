@@ -81,7 +81,8 @@ _NEED_MORE = ("mllama_vision_model", "clap_audio_model")
 # What transformers' models and people call them.
 _ALSO = {
     "text_encoder": "text", "text_model": "text", "language_model": "text", "llm": "text", "decoder": "text",
-    "vision_encoder": "vision", "vision_model": "vision", "vision_tower": "vision", "image": "vision", "image_encoder": "vision",
+    "vision_encoder": "vision", "vision_model": "vision", "vision_tower": "vision", "image": "vision",
+    "image_encoder": "vision",
     "audio_encoder": "audio", "audio_tower": "audio", "audio_model": "audio",
 }  # fmt: skip
 
