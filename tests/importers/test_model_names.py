@@ -226,6 +226,16 @@ def test_predict_answers_a_repository(name):
     assert 0 < found.latency_ms.low < found.latency_ms.median
 
 
+def test_no_advice_on_kernels_is_printed_where_nothing_runs(capfd):
+    perfpass.load("LiquidAI/LFM2-350M")
+    assert "install" not in capfd.readouterr().err
+
+
+def test_what_a_pipeline_was_read_as_is_said():
+    found = perfpass.predict("sd3.5-medium:text_encoder", "l4")
+    assert any("read as the pipeline stable-diffusion-3.5-medium" in reason for reason in found.support.reasons)
+
+
 @pytest.mark.parametrize(("name", "configuration"), SPELT.items())
 def test_spellings_of_one_model_are_one_model(name, configuration):
     found = find(name)
