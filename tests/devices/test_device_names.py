@@ -137,7 +137,7 @@ def test_the_cores_of_an_apple_chip_choose_it(name, expected, others):
         ("4070 laptop", "rtx-4070-laptop-gpu"),
         ("RTX A2000 8GB Laptop GPU", "rtx-a2000-8gb-laptop-gpu"),
         ("RTX A2000", "rtx-a2000"),
-        ("RTX PRO 5000 Laptop", "rtx-pro-5000-blackwell-laptop-gpu"),
+        ("RTX PRO 5000 Laptop", "rtx-pro-5000-laptop-gpu"),
         ("RTX PRO 5000", "rtx-pro-5000-blackwell"),
         ("5060 ti 8GB", "rtx-5060-ti-8gb"),
         ("H100 NVL", "h100-nvl-94gb"),
