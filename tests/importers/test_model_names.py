@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import itertools
+import json
 import time
+from pathlib import Path
 
 import pytest
 
 import perfpass
 from perfpass.errors import FileError, UnsupportedError
+from perfpass.graph import costs
 from perfpass.importers import catalogue, configuration_names
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_names import find
 from perfpass.importers.model_sources import huggingface, read_configuration
 from perfpass.llm import language_model
+
+# Repositories in use from 2019 to 2026, cut in two by chance: half "a" was read to see which families were missing,
+# half "b" was only counted until these stood. SOURCE:NAME and the precision that the name says, or "refused".
+LISTED = [
+    line.split("\t") for line in Path(__file__).with_name("listed_models.tsv").read_text(encoding="utf-8").splitlines()
+]
 
 # Spelling -> configuration; as the public tables of serving, training and generation write them.
 SPELT = {
@@ -83,6 +92,13 @@ STORED = {
     "Hunyuan-A13B-Instruct-UD-Q6_K_XL-00001-of-00002": ("tencent/Hunyuan-A13B-Instruct", "q6_k"),
     "Qwen3-235B-A22B-Instruct-2507-UD-Q3_K_XL-00001-of-00003": ("qwen3-235b-a22b", "q3_k_m"),
     "gemma-3-27b-it-UD-Q4_K_XL": ("google/gemma-3-27b-it", "q4_k_m"),
+    "google/gemma-3-27b-it-qat-q4_0-gguf": ("google/gemma-3-27b-it", "q4_0"),
+    "bartowski/Qwen_Qwen3-14B-GGUF": ("Qwen/Qwen3-14B", "q4_k_m"),
+    "bartowski/google_gemma-3-27b-it-GGUF:Q6_K": ("google/gemma-3-27b-it", "q6_k"),
+    "Intel/Qwen3-8B-int4-AutoRound": ("qwen3-8b", "int4"),
+    "OpenVINO/Qwen3-8B-int8-ov": ("qwen3-8b", "int8_wo"),
+    "ISTA-DASLab/gemma-3-27b-it-GPTQ-4b-128g": ("google/gemma-3-27b-it", "int4"),
+    "solidrust/Mistral-7B-Instruct-v0.3-AWQ": ("mistral-7b-v0.3", "int4"),
 }
 
 
@@ -101,6 +117,49 @@ def test_at_least_a_thousand_repositories_lead_to_a_configuration():
         kinds.add(read_configuration(found.name, run_code=False)["model_type"])
     assert len(names) >= 1000 and len(kinds) >= 100
     assert len(configuration_names.first()) >= 600
+
+
+@pytest.mark.parametrize("half", ["a", "b"])
+def test_names_of_a_list_lead_to_their_networks(half):
+    rows = [row for mine, *row in LISTED if mine == half]
+    wrong, refused = [], [row for row in rows if row[1] == "refused"]
+    for name, expected, *stored in rows:
+        if expected == "refused":
+            continue
+        found = understood(name)
+        whole = f"pipelines/{Path(found.name).name}" if found.format == "diffusers" else found.name
+        if (f"{found.kind}:{whole}", [found.stored] if found.stored else []) != (expected, stored):
+            wrong.append((name, expected, found))
+    assert not wrong
+    assert len(rows) == 641 and len(refused) < {"a": 0.3, "b": 0.34}[half] * len(rows)
+    for name, *_ in refused[::20]:  # each takes a tenth of a second: all names are compared for the nearest
+        with pytest.raises((FileError, UnsupportedError), match=r"neither a file nor a known model|one by one"):
+            understood(name)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in configuration_names.PIPELINES.iterdir()))
+def test_a_pipeline_that_ships_is_whole(name):
+    folder = configuration_names.PIPELINES / name
+    index = json.loads((folder / "model_index.json").read_text())
+    for key in index.keys() - {"_class_name", "scheduler"}:
+        content = json.loads((folder / key / "config.json").read_text())
+        assert content["_class_name" if index[key][0] == "diffusers" else "model_type"], (name, key)
+    found = understood(name)
+    assert found.format == "diffusers" and found.notes
+
+
+# Published: the counts of each repository's safetensors; Wan and Stable Diffusion 3.5 state 1.3 and 2.5 billion.
+@pytest.mark.parametrize(
+    ("name", "millions"),
+    [
+        ("Wan-AI/Wan2.1-T2V-1.3B:transformer", 1419),
+        ("Efficient-Large-Model/Sana_1600M_1024px_diffusers:transformer", 1604),
+        ("sd3.5-medium:text_encoder_2", 694.7),
+    ],
+)
+def test_a_network_of_a_pipeline_by_name_has_its_parameters(name, millions):
+    counted = costs.count(perfpass.load(name)).parameters.sum()
+    assert int(counted) == pytest.approx(1e6 * millions, rel=0.01)
 
 
 def test_every_entry_of_the_catalogue_is_whole_and_has_a_source():
@@ -143,6 +202,15 @@ BUILT = (
     "nvidia/segformer-b0-finetuned-ade-512-512",
     "openai/clip-vit-base-patch16",
     "hustvl/yolos-tiny",
+    "OpenGVLab/InternVL3-1B-hf",
+    "llava-hf/llava-onevision-qwen2-0.5b-ov-hf",
+    "LiquidAI/LFM2-350M",
+    "tiiuae/Falcon-H1-0.5B-Base",
+    "ibm-granite/granite-4.0-350m",
+    "Alibaba-NLP/gte-multilingual-base",
+    "PekingU/rtdetr_v2_r18vd",
+    "nvidia/parakeet-ctc-0.6b",
+    "facebook/hiera-base-224-hf",
 )
 
 
@@ -156,6 +224,16 @@ def test_what_transformers_builds_has_the_stated_parameters(name):
 def test_predict_answers_a_repository(name):
     found = perfpass.predict(name, "t4")
     assert 0 < found.latency_ms.low < found.latency_ms.median
+
+
+def test_no_advice_on_kernels_is_printed_where_nothing_runs(capfd):
+    perfpass.load("LiquidAI/LFM2-350M")
+    assert "install" not in capfd.readouterr().err
+
+
+def test_what_a_pipeline_was_read_as_is_said():
+    found = perfpass.predict("sd3.5-medium:text_encoder", "l4")
+    assert any("read as the pipeline stable-diffusion-3.5-medium" in reason for reason in found.support.reasons)
 
 
 @pytest.mark.parametrize(("name", "configuration"), SPELT.items())
@@ -181,6 +259,16 @@ def test_the_precision_of_a_name_is_assumed_by_both_predictors_and_said():
     assert any("stored as int4, as the name says (gptq)" in reason for reason in served.support.reasons)
     once = perfpass.predict("prajjwal1/bert-tiny-GPTQ", "t4")
     assert any("stores its weights as int4" in reason for reason in once.support.reasons)
+
+
+def test_weights_trained_to_be_quantised_and_published_in_16_bits_are_those():
+    found = find("google/gemma-3-12b-it-qat-q4_0-unquantized")
+    assert found is not None and (found.configuration, found.stored) == ("google/gemma-3-12b-it", "")
+
+
+def test_of_two_types_in_a_name_the_one_of_the_experts_is_kept():
+    found = find("mlx-community/gpt-oss-120b-MXFP4-Q8")
+    assert found is not None and (found.configuration, found.stored) == ("gpt-oss-120b", "mxfp4")
 
 
 def test_files_of_16_bits_keep_experts_of_fewer():

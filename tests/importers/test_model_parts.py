@@ -20,7 +20,8 @@ def parameters(name: str) -> int:
 
 
 # Published: Whisper (arXiv 2212.04356, table 1: encoder and decoder have as many layers), T5 (encoder of 335 million of
-# t5-large, as sentence-t5-large counts it), CLIP ViT-L/14's text encoder (123 million) and SDXL's second (694 million;
+# t5-large, as sentence-t5-large counts it), the tower of Qwen2-VL (arXiv 2409.12191, table 1: 675 million with what
+# joins it) and Qwen2.5-VL by its layers, CLIP ViT-L/14's text encoder (123 million) and SDXL's second (694 million;
 # arXiv 2307.01952, table 1: 817 million both).
 @pytest.mark.parametrize(
     ("name", "millions"),
@@ -31,6 +32,9 @@ def parameters(name: str) -> int:
         ("stabilityai/stable-diffusion-xl-base-1.0:text_encoder_2", 694),
         ("sdxl:unet", 2567),
         ("stabilityai/stable-diffusion-2-1:text_encoder", 340),
+        ("Qwen/Qwen2.5-VL-7B-Instruct:vision", 676.6),
+        ("Qwen/Qwen2-VL-2B-Instruct:vision", 665),
+        ("llava-hf/llava-1.5-7b-hf:vision", 303.5),
     ],
 )
 def test_a_part_has_the_parameters_that_are_published(name, millions):
@@ -46,6 +50,8 @@ def test_a_part_has_the_parameters_that_are_published(name, millions):
         ("openai/clip-vit-base-patch32:vision_tower", [(1, 3, 224, 224)]),
         ("hf:google/siglip-base-patch16-224:text", [(1, 64)]),
         ("microsoft/trocr-base-handwritten:encoder", [(1, 3, 384, 384)]),
+        ("HuggingFaceTB/SmolVLM-Instruct:vision", [(1, 3, 384, 384)]),
+        ("Qwen/Qwen3-VL-4B-Instruct:vision", [(1, 484, 1536)]),  # 11 x 11 tokens of 2 x 2 patches of 16 x 16 pixels
     ],
 )
 def test_a_part_reads_what_it_alone_reads(name, inputs):
@@ -81,6 +87,15 @@ def test_another_part_is_refused_with_those_there_are(name, said):
         understood(name)
 
 
+def test_the_tokens_that_a_picture_takes_are_the_length_of_a_tower_that_reads_any_size():
+    graph = perfpass.load("Qwen/Qwen2-VL-2B-Instruct:vision", dims={"sequence_length": 256}, batch=2)
+    assert [graph.shape(int(t)) for t in graph.graph_inputs] == [(2, 32 * 32, 1176)]
+
+
+def test_a_decoder_is_the_text_of_a_model_that_reads_pictures():
+    assert understood("google/gemma-3-4b-it:decoder").name == understood("google/gemma-3-4b-it:text").name
+
+
 def test_a_type_of_weights_behind_a_colon_is_no_part():
     found = understood("meta-llama/Llama-3.1-8B:Q4_K_M")
     assert found.stored == "q4_k_m" and ":" not in found.name
@@ -95,8 +110,10 @@ def test_every_class_that_makes_a_part_is_one_of_transformers():
         kind = kind.replace("-", "_")
         place = importlib.import_module(f"transformers.models.{kind}.modeling_{kind}")
         assert issubclass(getattr(place, name), transformers.PreTrainedModel), name
-    for name in model_parts._CLASSES.values():
-        assert issubclass(getattr(transformers, name), transformers.PreTrainedModel), name
+    for kind, name in model_parts._CLASSES.items():
+        place = type(transformers.CONFIG_MAPPING[kind]()).__module__.replace(".configuration_", ".modeling_")
+        found = getattr(transformers, name, None) or getattr(importlib.import_module(place), name)
+        assert issubclass(found, transformers.PreTrainedModel), name
 
 
 @pytest.mark.parametrize("command", ["predict", "fit", "inspect", "sweep", "evidence", "choose"])

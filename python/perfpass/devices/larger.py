@@ -59,14 +59,15 @@ def _of_the_same(device: Device) -> list[Device]:
 
 def boards(device: Device) -> list[Device]:
     """Boards of the catalogue that frameworks of today run on, those of the device's vendor first, the least memory
-    first. A chip with unified memory is none: its memory is the host's. Boards of a vendor whose programs are others
-    than those of GPUs are offered to whoever has one.
+    first. A chip with unified memory is none: its memory is the host's; nor is a board whose memory a seller made
+    larger. Boards of a vendor whose programs are others than those of GPUs are offered to whoever has one.
     """
     found = [
         one
         for one in catalogue()
         if one.is_gpu
         and not one.unified_memory
+        and "memory_gib" not in one.estimated
         and (one.compute_capability or (9, 0)) >= _LEAST_CAPABILITY
         and one.vendor in (*_VENDORS, device.vendor)
     ]

@@ -332,11 +332,15 @@ def _nearest(name: str) -> str:
 
     from perfpass.devices.clouds import instance_names
 
-    spellings = {joined(s): i for i, names in _names().items() for s in names}
+    known = _names()
+    spellings = {joined(s): i for i, names in known.items() for s in names}
     clouds = {joined(s): s for s in instance_names()}
     name = without_cpu_tail(name)
-    near = difflib.get_close_matches(joined(name), {**clouds, **spellings}, n=3, cutoff=0.6)
-    ids = list(dict.fromkeys([*_namesakes(name, _names())[:3], *(spellings.get(key) or clouds[key] for key in near)]))[
-        :4
+    close = difflib.get_close_matches(joined(name), {**clouds, **spellings}, n=6, cutoff=0.6)
+    near = dict.fromkeys(spellings.get(key) or clouds[key] for key in close)
+    of_maker = [
+        [key for key in keys if key not in known or may_be_of(name, device(key).vendor)][:3]
+        for keys in (_namesakes(name, known), near)
     ]
+    ids = list(dict.fromkeys(itertools.chain(*of_maker)))[:4]
     return f"did you mean {' or '.join(ids)}?" if ids else "nothing has a similar name;"

@@ -22,15 +22,26 @@ _MAKER_OF = {
     **dict.fromkeys(("amd", "radeon", "instinct"), "AMD"),
     **dict.fromkeys(("apple", "macbook", "imac"), "Apple"),
 }
-_FILLER = frozenset({*_MAKERS, "geforce", "tesla", "instinct", "radeon", "core", "xeon", "gpu", "cpu", "r", "tm"})
-# Spellings of one thing, in lower case: "Mobile", "Notebook" and "Laptop GPU"; "with Max-Q Design"; "80G", "80 GiB".
+_FILLER = frozenset(
+    {*_MAKERS, "geforce", "tesla", "instinct", "radeon", "core", "cores", "xeon", "gpu", "cpu", "r", "tm"}
+)
+# Spellings of one thing in lower case: "Mobile", "Notebook", "Laptop GPU", "4050M"; "with Max-Q Design"; "80G", "80GB".
 _SAME = (
     (re.compile(r"\b(?:mobile|notebook)\b(?: +gpu\b)?"), "laptop"),
     (re.compile(r"(?: +with)? +max-?q\b(?: +design\b)?"), " max q"),
     (re.compile(r"(?<![a-z0-9.])(\d+) ?gi?b?(?![a-z0-9.])"), r"\1gb"),
+    (re.compile(r"\b([2-5]0[5-9]0) ?m\b"), r"\1 laptop"),
+    (re.compile(r"^([2-5]0[5-9]0(?: ti)? laptop)"), r"rtx \1"),
+    # Of a chip the cores of the processor do not tell which GPU it has: "M3 Max 16C CPU 40C GPU".
+    (re.compile(r"\b\d{1,2}[ -]?c(?:ores?)? cpu\b(?=.*\d[ -]?c(?:ores?)?\b)"), ""),
+    (re.compile(r"\b(\d{1,2})[ -]?c(?: gpu)?\b"), r"\1 core"),
 )
-# What /proc/cpuinfo appends to the name of a processor: "CPU @ 2.30GHz", "64-Core Processor".
-_CPU_TAIL = re.compile(r"\s*(?:CPU\s*)?@\s*[\d.]+\s*GHz|\s+\d+-Core Processor|\s+Processor$", re.IGNORECASE)
+# What /proc/cpuinfo appends to the name of a processor: "CPU @ 2.30GHz", "64-Core Processor", "with Radeon Graphics".
+_CPU_TAIL = re.compile(
+    r"\s*(?:CPU\s*)?@\s*[\d.]+\s*GHz|\s+\d+-Core Processor|(?<=WX)\s+\d+-Cores$|\s+Processor$|"
+    r"\s+with Radeon(?: Vega)? Graphics$",
+    re.IGNORECASE,
+)
 
 # How names are dressed (`_peels`). Each takes off a layer and keeps groups: name, count (devices), memory (GiB), rest.
 _PEELS = (
@@ -43,6 +54,8 @@ _PEELS = (
     r"(?P<rest>\d+th gen) (?P<name>intel.+)$",  # /proc/cpuinfo
     r"(?P<rest>gx\d[a-z]?-\d+x\d+x)(?P<count>\d+)(?P<name>[a-z]+\d+[a-z]*)$",  # IBM Cloud
     r"GPU \d+: (?P<name>.+?)(?P<rest> \(UUID.*)?$",  # nvidia-smi -L
+    r"(?P<rest>(?:macbook(?: pro| air)?|imac) \(\d\d-inch), (?P<name>m\d[^()]*)\)$",
+    r"(?P<rest>.+?) (?:w/|with) (?P<name>radeon .+)$",  # /proc/cpuinfo of a processor with a GPU
     r"(?P<rest>.*)\[(?P<name>[^\[\]']+)\](?: \(rev \w+\))?$",  # lspci
     r"(?P<rest>.+?)\((?P<count>\d+)\s*x\s*(?P<name>[^(),]+)(?:,[^)]*)?\)?$",  # SYSTEM (8x NAME, SOFTWARE)
     r"(?P<name>[^()]+?)\s*\(x(?P<count>\d+)\)(?P<rest>.*)$",
@@ -58,7 +71,8 @@ _PEELS = (
     r"[^:]*(?::(?:.+\son)?|\son))\s+(?P<name>[^:]+)$",
     r"(?P<name>(?:nvidia )?dgx-\d)\swith\s(?P<memory>\d+)G$",
     r"(?P<rest>virtualized|nvidia corporation|dual|cpu:|an|a|single)\s+(?P<name>.+)$",
-    r"(?P<rest>macbook(?: pro| air)?|mac ?studio|mac ?mini|imac|mac|(?:google )?colab|kaggle)\s+(?P<name>.+)$",
+    r"(?P<rest>(?:macbook(?: pro| air)?|mac ?studio|mac ?mini|imac|mac)(?: \d\d(?:-inch|\")?)?|(?:google )?colab|"
+    r"kaggle)\s+(?P<name>(?!\().+)$",
     r"(?P<name>.+?)(?P<rest>[\s-]CTS|\sGPUs|\sgraphics|\sseries|\sinstances?|\saccelerators?|/PCIe/SSE2)$",
     r"(?P<name>.+?)(?P<rest>\sOAM|\sVF|\sLite Hash Rate|\s/ Max-Q|\sDeveloper Kit|\sDual Slot|\sTensor Core GPU)$",
     r"(?P<name>.+?)(?P<rest>\s(?:HBM\d?e?|GDDR\dX?|\d+ ?W))$",

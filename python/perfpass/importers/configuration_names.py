@@ -15,6 +15,8 @@ from perfpass.importers.model_sources import CONFIGURATIONS
 from perfpass.text import nearest
 from perfpass.toml_table import parse
 
+PIPELINES = Path(__file__).with_name("pipelines")
+
 
 @functools.cache
 def _table() -> Mapping[str, Any]:
@@ -89,6 +91,21 @@ def _parts() -> dict[str, dict[str, str]]:
 def parts(name: str) -> Mapping[str, str]:
     """Of a pipeline of diffusers that is known by name: part -> the name of the network; empty for any other name."""
     return _parts().get(name.lower(), {})
+
+
+@functools.cache
+def _shipped_pipelines() -> dict[str, str]:
+    return {
+        name.lower(): folder for folder, names in _table()["shipped_pipelines"].items() for name in (folder, *names)
+    }
+
+
+def pipeline(name: str) -> Path | None:
+    """The folder of a pipeline of diffusers that ships (indices and configurations, no weights); None where none has
+    the name.
+    """
+    folder = _shipped_pipelines().get(name.lower())
+    return PIPELINES / folder if folder else None
 
 
 @functools.cache

@@ -6,8 +6,10 @@ Only architectures that the installed transformers defines are built. A configur
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,19 @@ DEFAULT_SEQUENCE_LENGTH = 128
 MODES = ("prefill", "decode", "encoder")
 
 
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Without what transformers warns of when a network runs (faster kernels to install): nothing runs here."""
+    logger = logging.getLogger("transformers")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+@_without_advice()
 def trace_config(
     config: str | os.PathLike[str] | Mapping[str, Any],
     *,
@@ -74,6 +89,7 @@ def trace_config(
     return _said(graph, model, sequence_length)
 
 
+@_without_advice()
 def trace_training(
     config: str | os.PathLike[str] | Mapping[str, Any],
     *,
@@ -112,7 +128,7 @@ def _said(graph: OpGraph, model: Any, sequence_length: int | None) -> OpGraph:
 
 def _has_length(model: Any) -> bool:
     """Whether an input of the model is as long as one asks, and not of a fixed shape."""
-    return inputs(model, 1) != inputs(model, 2)
+    return inputs(model, 1) != inputs(model, 4)  # 2: tokens of a square picture are as many as of one of 1
 
 
 def _length(batch: int, sequence_length: int | None) -> int:

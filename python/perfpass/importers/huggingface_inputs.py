@@ -21,12 +21,15 @@ Shape = tuple[tuple[int, ...], str]  # without the batch, and the type
 _CODECS = ("encodec", "mimi", "dac")  # read waveforms by channel: (channels, samples)
 _MOONSHINE_STRIDE = 64 * 3 * 2  # samples of a frame, which its configuration does not state
 _CLAP_FRAMES = 1001  # 10 s of sound at hops of 480 samples of 48 kHz
+_PATCHES = "hidden_states"  # of a tower that reads a picture cut into patches, and their number a side in grid_thw
+_FILM = "pixel_values_videos"
 _FLATTENED_PATCHES = 2048  # of a picture: `max_patches` of transformers' Pix2StructImageProcessor
 
 
 def inputs(model: Any, sequence_length: int) -> dict[str, Shape]:
     """Shapes (without the batch) and types of what the model reads, by name."""
-    configuration, main, asked = model.config, model.main_input_name, signature(model.forward).parameters
+    configuration, asked = model.config, signature(model.forward).parameters
+    main = _main(model.main_input_name, asked)
     length = min(sequence_length, most_tokens(configuration) or sequence_length)
     vision = getattr(configuration, "vision_config", None)
     if main == "pixel_values":
@@ -35,6 +38,11 @@ def inputs(model: Any, sequence_length: int) -> dict[str, Shape]:
             shapes["input_ids"] = ((_image_tokens(configuration, asked) + length,), "int64")
     elif main == "flattened_patches":
         shapes = {main: (_flattened(configuration), "float32")}
+    elif main == _FILM:
+        size = configuration.crop_size
+        shapes = {main: ((configuration.frames_per_clip, configuration.in_chans, size, size), "float32")}
+    elif main == _PATCHES:
+        shapes = {main: (_cut_picture(configuration, length), "float32")}
     elif main in ("input_features", "input_values"):
         shapes = {main: (_sound(configuration, main, length), "float32")}
     else:
@@ -51,6 +59,13 @@ def inputs(model: Any, sequence_length: int) -> dict[str, Shape]:
     return shapes
 
 
+def _main(named: str, asked: Mapping[str, Any]) -> str:
+    """The main input of a forward pass: a tower that keeps the name of text models' is told by what it asks for."""
+    if "grid_thw" in asked and _PATCHES in asked:
+        return _PATCHES
+    return next((one for one in ("pixel_values", _FILM) if named not in asked and one in asked), named)
+
+
 def values(model: Any, batch: int, sequence_length: int) -> dict[str, torch.Tensor]:
     """Further inputs whose values decide shapes, on the host, by name: where pictures stand, and how large they are."""
     import torch
@@ -60,6 +75,9 @@ def values(model: Any, batch: int, sequence_length: int) -> dict[str, torch.Tens
     if "spatial_shapes" in asked:
         side = math.isqrt(_vision(configuration).num_patches)
         found["spatial_shapes"] = torch.tensor([[side, side]] * batch)
+    if "grid_thw" in asked:
+        side = math.isqrt(_cut_picture(configuration, sequence_length)[0])
+        found["grid_thw"] = torch.tensor([[1, side, side]] * batch)
     if "image_embeds_position_mask" in asked:
         total = inputs(model, sequence_length)["input_ids"][0][0]
         places = torch.arange(total) < _image_tokens(configuration, asked)
@@ -104,7 +122,8 @@ def _pixels(configuration: Any, asked: Mapping[str, Any]) -> dict[str, Shape]:
 
 
 def _image_shape(vision: Any) -> tuple[int, int, int]:
-    size = getattr(vision, "image_size", 224) or 224
+    within = getattr(vision, "backbone_config", None)  # of SAM 2, whose tower is a backbone and a neck
+    size = getattr(vision, "image_size", None) or getattr(within, "image_size", None) or 224
     if isinstance(size, list | tuple) and len(size) != 2:
         raise FormatError(f"image_size is {shown_value(size)}; one size or [height, width] are read")
     height, width = size if isinstance(size, list | tuple) else (size, size)
@@ -121,6 +140,15 @@ def _flattened(configuration: Any) -> tuple[int, int]:
     vision = _vision(configuration)
     most = getattr(vision, "max_num_patches", None) or min(_FLATTENED_PATCHES, vision.seq_len)
     return int(most), 2 + int(vision.patch_embed_hidden_size)
+
+
+def _cut_picture(vision: Any, tokens: int) -> tuple[int, int]:
+    """Patches of a square picture of at most so many tokens of text (at least one), and the values of a patch: towers
+    that read pictures of any size merge ``spatial_merge_size`` x ``spatial_merge_size`` patches into a token.
+    """
+    side = max(math.isqrt(tokens), 1) * vision.spatial_merge_size
+    channels = getattr(vision, "in_channels", None) or getattr(vision, "in_chans", 3)
+    return side * side, channels * vision.temporal_patch_size * vision.patch_size**2
 
 
 def _sound(configuration: Any, main: str, length: int) -> tuple[int, ...]:

@@ -173,6 +173,9 @@ def _named(text: str, path: Path) -> ModelArgument:
 
     if pipeline := hub.pipeline(text):
         return ModelArgument("file", str(pipeline), repository=text, format="diffusers")
+    if shipped := configuration_names.pipeline(text):
+        note = f"{text} was read as the pipeline {shipped.name}, of which the configurations ship"
+        return ModelArgument("file", str(shipped), notes=(note,), format="diffusers")
     if what := configuration_names.several(text):
         parts = ", ".join(f"{text}:{part}" for part in configuration_names.parts(text))
         own = f"as {parts}" if parts else "exported to ONNX (torch.onnx.export), or as torch modules"
@@ -216,7 +219,7 @@ def _part(whole: str, part: str) -> ModelArgument | None:
     except PerfPassError:
         return None
     if found.format == "diffusers":
-        return ModelArgument("file", f"{found.name}:{part}", format=found.format)
+        return ModelArgument("file", f"{found.name}:{part}", notes=found.notes, format=found.format)
     if found.kind != "hf":
         raise UnsupportedError(
             f"{whole} is {found.described}, of which no part has a name, so not {shown(part)}; ask for {whole} alone"

@@ -16,18 +16,23 @@ from perfpass.late import dataclass
 # What tuning, packing and benchmarks append to a name, with layers and widths unchanged: "-Instruct", "-it", "-chat",
 # "-hf", shards, remarks in brackets, what a run was made with, and the accuracy target of MLPerf ("-99.9").
 _TAIL = re.compile(
-    r"(?:[-_. ](?:\d{5}-of-\d{5}|hf|it|instruct|chat|mlx|unsloth|q?lora)|(?<=\db)[-_ ]base|"
+    r"(?:[-_. ](?:\d{5}-of-\d{5}|hf|it|instruct|chat|mlx|unsloth|q?lora|onnx|qat)|(?<=\db)[-_ ]base|"
     r"[-_ ](?:instruct|it|chat)[-_ ]v\d(?:\.\d)?|-99(?:\.9)?|\s*\([^()]*\)|\s+with\s.*)$"
 )
 # What those who quantise append. Types of llama.cpp name themselves.
 _TYPE = r"(?:ud-|i1-)?(?P<file>(?:i?q\d(?:_(?:k|\d|nl))?(?:_(?:xxs|xs|s|m|l|xl))?|bf16|f16|fp16|f32|fp32))"
 _OTHER = (
-    r"gptq(?:[-_](?:int4|4bit|int8|8bit))?(?:[-_]\d+g)?|awq(?:[-_](?:int4|4bit|gemm|gemv|marlin))?|"
-    r"(?:bnb-)?(?:int4|4bit|int8|8bit)|(?:quantized[.-])?(?:w4a16|w8a16|w8a8)|"
+    r"gptq(?:model)?(?:[-_](?:int4|4bit|4b|int8|8bit|8b))?(?:[-_]\d+g)?(?:-vortex-v\d(?:\.\d)?)?|"
+    r"awq(?:[-_](?:int4|4bit|gemm|gemv|marlin))?|(?:int4|int8)[-_](?:autoround|ov|awq|gptq)|autoround|"
+    r"(?:bnb-)?(?:int4|4bit|int8|8bit)|(?:quantized[.-])?(?:w4a16|w8a16|w8a8)|(?:fp16|bf16)-ov|"
     r"fp8(?:[-_](?:dynamic|block|static-pertensor|kv))?|nvfp4|fp4|mxfp4|gguf"
 )
 _STORED = re.compile(rf"[-_. :](?:{_TYPE}|(?P<other>{_OTHER}))$")
 _GGUF = re.compile(r"[-_.]gguf(?=$|[: ])")
+# Weights trained to be quantised and published in 16 bits: "-qat-q4_0-unquantized".
+_UNQUANTISED = re.compile(r"-qat-\w+-unquantized$")
+# Who packs several makers' models puts theirs before the name: "bartowski/Qwen_Qwen3-14B-GGUF".
+_MAKER_BEFORE = re.compile(r"^([^/_]+/)?([a-z0-9][a-z0-9-]*)_(?=[a-z])")
 # Repositories that publish fp8 in blocks of 128 x 128, as their quantization_config says.
 _BLOCKS = ("qwen/", "zai-org/", "thudm/", "deepseek-ai/", "minimaxai/", "xiaomimimo/")
 
@@ -47,6 +52,7 @@ class Named:
 def find(name: str) -> Named | None:
     """What a name says, None where it is not known."""
     text = re.sub(r"-\d{5}-of-\d{5}$", "", name.strip().lower()).removesuffix(".gguf")
+    text = _UNQUANTISED.sub("", text)
     exact = configuration_names.known().get(text)
     if exact is not None and not _STORED.search(text):
         return Named(exact)
@@ -77,12 +83,14 @@ def _stored(text: str) -> tuple[str, str]:
     text = _GGUF.sub("", text)
     match = _STORED.search(text)
     if match is None:
-        return text, "gguf" if packed else ""
+        return (text.removesuffix("-i1"), "gguf") if packed else (text, "")
     rest = text[: match.start()]
+    said = match["file"] or match["other"].removesuffix("-ov")
     again = _STORED.search(rest)  # "-unsloth-bnb-4bit", "-4bit-awq"
     if again and again["other"]:
         rest = rest[: again.start()]
-    return rest.removesuffix("-bnb").removesuffix("-unsloth"), match["file"] or match["other"]
+        said = "mxfp4" if again["other"] == "mxfp4" else said  # "-MXFP4-Q8": the experts in MXFP4, the rest in 8 bits
+    return re.sub(r"-(?:bnb|unsloth|qat)$", "", rest.removesuffix("-bnb")), said
 
 
 def _precision(said: str, text: str) -> tuple[str, str]:
@@ -109,7 +117,9 @@ def _precision(said: str, text: str) -> tuple[str, str]:
     elif "w8a8" in word or (word.startswith("bnb-") and "8" in word):
         known = "int8"
     else:
-        known = "int8_wo" if "8" in word.removeprefix("gptq").removesuffix("128g") else "int4"
+        known = (
+            "int8_wo" if re.search(r"(?:int|\b)8(?:bit|b)?\b|w8", re.sub(r"-\d+g\b|-v[\d.]+$", "", word)) else "int4"
+        )
     return known, f"weights stored as {known}, as the name says ({said})"
 
 
@@ -147,7 +157,10 @@ def _keys() -> dict[str, str]:
 def _spelt(name: str) -> str | None:
     """The configuration of a name in another spelling; of an owner only what is theirs or what they pack."""
     owner, slash, own = name.rpartition("/")
-    found = _keys().get(_key(own))
-    if found and (not slash or configuration_names.may_publish(owner, found)):
-        return found
+    known = configuration_names.known()
+    for spelling in (own, _MAKER_BEFORE.sub("", own)):
+        # As it stands first: an instruction-tuned version may have another vocabulary than the model of its key.
+        found = known.get(spelling) or _keys().get(_key(spelling))
+        if found and (not slash or configuration_names.may_publish(owner, found)):
+            return found
     return None

@@ -53,6 +53,10 @@ _CLASSES = {
     "chinese_clip_text_model": "ChineseCLIPTextModel",
     "clap_text_model": "ClapTextModel",
     "git_vision_model": "GitVisionModel",
+    "glm4v_vision": "Glm4vVisionModel",
+    "idefics2_vision": "Idefics2VisionTransformer",
+    "idefics3_vision": "Idefics3VisionTransformer",
+    "llama4_vision_model": "Llama4VisionModel",
     "mllama_text_model": "MllamaForCausalLM",
     "owlv2_text_model": "Owlv2TextModel",
     "owlv2_vision_model": "Owlv2VisionModel",
@@ -60,15 +64,25 @@ _CLASSES = {
     "owlvit_vision_model": "OwlViTVisionModel",
     "pix2struct_text_model": "Pix2StructTextModel",
     "pix2struct_vision_model": "Pix2StructVisionModel",
+    "qwen2_5_vl_vision": "Qwen2_5_VisionTransformerPretrainedModel",
+    "qwen2_vl_vision": "Qwen2VisionTransformerPretrainedModel",
+    "qwen3_vl_moe_vision": "Qwen3VLMoeVisionModel",
+    "qwen3_vl_vision": "Qwen3VLVisionModel",
     "siglip2_text_model": "Siglip2TextModel",
     "siglip_text_model": "SiglipTextModel",
+    "smolvlm_vision": "SmolVLMVisionTransformer",
 }
+# Models whose published configurations name the vision tower's type after the whole, or not at all -> that type.
+_VISION = {kind: f"{kind}_vision" for kind in ("glm4v", "idefics2", "idefics3", "smolvlm", "qwen2_vl", "qwen2_5_vl",
+                                               "qwen3_vl", "qwen3_vl_moe")}  # fmt: skip
+
 # Read more than their name says: the tiles of a picture, a sound cut into pieces of several lengths.
 _NEED_MORE = ("mllama_vision_model", "clap_audio_model")
 # What transformers' models and people call them.
 _ALSO = {
-    "text_encoder": "text", "text_model": "text", "language_model": "text", "llm": "text", "vision_encoder": "vision",
-    "vision_model": "vision", "vision_tower": "vision", "image": "vision", "image_encoder": "vision",
+    "text_encoder": "text", "text_model": "text", "language_model": "text", "llm": "text", "decoder": "text",
+    "vision_encoder": "vision", "vision_model": "vision", "vision_tower": "vision", "image": "vision",
+    "image_encoder": "vision",
     "audio_encoder": "audio", "audio_tower": "audio", "audio_model": "audio",
 }  # fmt: skip
 
@@ -108,6 +122,8 @@ def _each(content: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
             yield key, dict(content[key])
     for name in _INNER:
         inner = content.get(f"{name}_config")
+        if name == "vision" and kind in _VISION and isinstance(inner, Mapping):
+            inner = {**inner, "model_type": _VISION[kind]}
         if _is_configuration(inner) and inner["model_type"] not in _NEED_MORE:
             yield name, {**inner, **_class(inner["model_type"])}
         elif name in _TOWERS.get(kind, ()):

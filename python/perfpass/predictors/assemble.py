@@ -183,8 +183,10 @@ def _quantised(model: Any, precision: str) -> str:
 
     if isinstance(model, Mapping):
         name, said, notes, content = "the configuration", "", "", model
-    elif not isinstance(model, (str, os.PathLike)) or (argument := understood(model)).kind != "hf":
+    elif not isinstance(model, (str, os.PathLike)):
         return ""
+    elif (argument := understood(model)).kind != "hf":
+        return "; ".join(argument.notes)
     else:
         name, said, notes = argument.name, argument.stored, "; ".join(argument.notes)
         from perfpass.importers.model_sources import read_configuration
