@@ -119,6 +119,34 @@ def test_an_engine_without_a_server_is_answered_by_its_own_records(records, devi
         assert found.total[0] < relative.FAR and 0.01 < found.factor[0] < 100
 
 
+@pytest.mark.parametrize(
+    ("question", "command"),
+    [
+        (["llama-3.1-8b", "--device", "rtx-4090", "--runtime", "llama.cpp", "--precision", "q4_k_m"], "llm"),
+        (["llama-3.1-8b", "--device", "a100", "--runtime", "transformers"], "llm"),
+        (["llama-3.1-8b", "--device", "l40s", "--concurrency", "16"], "llm"),
+        (["t5-large", "--device", "a100"], "predict"),
+        (["bert-base", "--device", "t4"], "predict"),
+    ],
+)
+def test_evidence_asks_what_the_command_of_the_same_arguments_answers(capsys, question, command):
+    """A model of both commands: an engine without a server is no server's, an encoder-decoder is a graph."""
+
+    def said(name):
+        assert cli.main([name, *question, "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    def medians(value):
+        if isinstance(value, dict) and "median" in value:
+            return [value["median"] * (1e3 if value.get("unit") == "s" else 1.0)]
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return [m for v in inner for m in medians(v)]
+
+    answered, found = medians(said(command)), said("evidence")["quantities"]
+    shown = [m for q in found if q["quantity"] in ("time", "first token", "token") for m in medians(q["predicted"])]
+    assert shown and all(any(m == pytest.approx(a, rel=1e-6) for a in answered) for m in shown)
+
+
 @pytest.mark.parametrize("quantity", ["token", "request energy"])
 def test_requests_with_images_and_unstated_prompts_are_far_from_requests_of_text(records, quantity):
     asked = perfpass.predict_llm("llama-3.1-8b", "h100-sxm", concurrency=8).asked.question()

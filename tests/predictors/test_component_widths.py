@@ -43,6 +43,16 @@ def test_each_cause_is_seen(options, cause):
     assert lacking(**options)[cause] > 0 == lacking()[cause]
 
 
+def test_a_board_is_vouched_for_by_its_vendor_s_others_wholly_on_nvidia_s_alone():
+    assert lacking(device="t4")["vendor"] == 0.0 == lacking(device="mi300x")["vendor"]
+    assert 0 < lacking(device="mi210")["vendor"] < lacking(device="mi300x", runtime="deepspeed-mii")["vendor"] == 1.0
+
+
+def test_a_longer_prompt_lacks_as_much_as_is_counted_of_its_time():
+    shares = [lacking(input_tokens=n, output_tokens=m)["long prompts"] for n, m in ((512, 512), (1024, 512), (2048, 1))]
+    assert shares[0] == 0.0 < shares[1] < 0.5 < shares[2] < 1.0
+
+
 def test_evidence_of_no_kind_lacks_device_and_runtime():
     form = GenerationPredictor.load().fitted[QUANTITY].form
     found = lacks(form, np.array(["something else"]), np.array([0.1]))

@@ -10,6 +10,7 @@ import numpy as np
 import pandas
 import pytest
 
+import perfpass
 from offline_batches import predict_batch
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, ArtefactError
@@ -236,3 +237,20 @@ def test_tokens_of_a_prompt_beyond_its_answer_cost_their_prefill_alone():
     one, other = prompt_seconds(model, device("a100-80gb"), split, Quantization("fp16", "fp16"), step, constants)
     # And the longer cache is read for each token of the answer.
     assert other - one < long - short < 2 * (other - one)
+
+
+def test_a_batch_of_an_old_vllm_waits_for_its_host():
+    """Splitwise's Llama 2 70B under vLLM of 2023: 29 and 30 ms a token on four and on eight H100, where device times
+    would halve.
+    """
+    asked = {"runtime": "vllm", "concurrency": 1, "input_length": 512, "output_length": 512}
+    new, graphs, eager = (
+        perfpass.predict_offline("llama-2-70b", "h100", tp=8, runtime_version=v, **asked)
+        for v in ("", "0.4.0", "0.2.0")
+    )
+    assert new.latency_s == graphs.latency_s
+    assert eager.latency_s.median == pytest.approx(15.58, rel=0.2)
+    fewer = perfpass.predict_offline("llama-2-70b", "h100", tp=4, runtime_version="0.2.0", **asked)
+    assert fewer.latency_s.median < 1.3 * eager.latency_s.median
+    with pytest.raises(ArgumentError, match="vllm alone, not of trtllm"):
+        perfpass.predict_offline("llama-2-70b", "h100", **{**asked, "runtime": "trtllm"}, runtime_version="0.9.0")

@@ -144,6 +144,6 @@ def test_the_command_line_answers_a_batch_without_a_server(capsys):
     found = json.loads(capsys.readouterr().out)
     assert found["prompt_s"]["median"] < found["latency_s"]["median"] and found["workload"]["devices"] == 1
     assert main(["llm", "mistral-7b", "--device", "a100-40gb", "--offline", "--runtime", "llama.cpp", *load]) == 0
-    assert "llama.cpp was timed with one sequence" in capsys.readouterr().out
+    assert "one sequence runs, its prompt in pieces of 16 tokens" in capsys.readouterr().out
     assert main(["llm", "mistral-7b", "--device", "h100", "--offline", "--dp", "2", *load]) != 0
     assert "--offline predicts one batch without a server: leave out --dp" in capsys.readouterr().err

@@ -123,11 +123,35 @@ def test_a_server_of_before_0_6_waits_for_its_host():
     assert old.tpot_ms.median - new.tpot_ms.median == pytest.approx(128 * 0.3, rel=0.2)
 
 
+def test_a_request_that_is_alone_waits_for_no_prompt_between_its_tokens():
+    """Also not for its own, which came before them: a step of 100,000 cached tokens, whatever its answer's length."""
+    for model, gpu in (("llama-3.1-8b", "h100"), ("qwen2.5-14b", "a100-80gb")):
+        alone, two = (
+            perfpass.predict_llm(model, gpu, input_length=100_000, output_length=500, concurrency=n) for n in (1, 2)
+        )
+        assert alone.tpot_ms.median == pytest.approx(alone.breakdown["base_step_ms"], rel=0.3)
+        assert two.tpot_ms.median > 1.3 * alone.tpot_ms.median
+
+
 def test_a_batch_without_a_server_waits_for_the_scheduler_alone():
     old = Serving(128, 128, 8.0, "vllm", "0.5.0")
     assert 0 < host_s(old, server=False) < host_s(old) == host_s(replace(old, runtime_version="0.5.4"))
     for version in ("0.6.0", "0.12.0", "", "nightly"):
         assert host_s(replace(old, runtime_version=version), server=False) == 0
+
+
+def test_vllm_of_2024_issued_its_kernels_on_amd_s_boards():
+    """LLM-Inference-Bench: 10 ms a token for Llama 2 7B on an MI300X and on four; an A100's had CUDA graphs."""
+    model, constants = language_model("llama-2-7b"), ServingPredictor.load().constants
+
+    def token_s(gpu: str, version: str, gpus: int = 1) -> float:
+        serving = Serving(1024, 1024, 1.0, "vllm", version, parallelism=Parallelism.of(gpus))
+        return float(times(terms(model, device(gpu), serving), constants)["tpot"][0])
+
+    one = token_s("mi300x", "0.5.0")
+    assert one == pytest.approx(10e-3, rel=0.25) and token_s("mi300x", "0.5.0", 4) > 0.95 * one
+    assert token_s("mi300x", "0.7.0") < 0.75 * one
+    assert token_s("a100-40gb", "0.5.0") < 1.1 * token_s("a100-40gb", "0.7.0")
 
 
 def test_vllm_of_before_graphs_issues_every_kernel():

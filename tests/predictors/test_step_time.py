@@ -16,6 +16,7 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.serving import Serving
 from perfpass.predictors.step_time.grid import Curve, PlainCurve, PlainSurface, Surface, doublings
+from perfpass.predictors.step_time.parts import PARTS
 from perfpass.predictors.step_time.steps import LIMITS, Steps
 
 _FP8 = Quantization("fp8", "fp8", "fp8")
@@ -111,6 +112,19 @@ def test_a_decode_step_is_no_quicker_than_its_weights_and_cache():
         least = (weights + cache) / device(gpu).memory_bandwidth_bytes_s
         found = steps(name).one(0.0, 0.0, 0.0, 0.0, 64.0, 64 * 4000.0)
         assert least < found < 3 * least
+
+
+@pytest.mark.parametrize("gpu", ["l40s", "h100", "a100-80gb"])
+@pytest.mark.parametrize("model", ["llama-2-7b", "mistral-7b"])
+def test_the_cache_of_many_decodes_is_read_at_three_quarters_of_the_bandwidth(model, gpu):
+    """As the measured kernels do; those of one sequence, which are slower, say nothing of many."""
+    read = language_model(model)
+    serving = Serving(1024, 128, 8.0, "trtllm", quantization=Quantization("fp16", "fp16", "fp16"))
+    for decodes, context in ((64, 4096), (256, 1024)):
+        batch = EngineBatch.of([], [context] * decodes)
+        attention = Steps(read, device(gpu), serving).parts(batch)[0, PARTS.index("decode attention")]
+        least = 2.0 * float(read.cache_elements(context, decodes)) / device(gpu).memory_bandwidth_bytes_s
+        assert 0.7 < least / attention < 0.95
 
 
 def test_what_limits_a_step_follows_its_batch():

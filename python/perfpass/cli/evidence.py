@@ -25,9 +25,10 @@ if TYPE_CHECKING:
 _EPILOG = """\
 The question is that of `perfpass predict` or of `perfpass llm`, by the same arguments: a language model's load
 (--input-length, --concurrency, --tp, a serving runtime, ...) asks the second, --batch, --mode and a runtime of graphs
-the first; where nothing says which, a model that `perfpass llm` reads is served. Beside each record: what it says when
-it is copied and scaled by physics, and how far it is; 0.10 is about ten per cent. A model that cannot be read is looked
-up by its name. docs/reference/evidence.md has the table's columns, and how to open it in DuckDB.
+the first; where nothing says which, a model that `perfpass llm` reads is served, but for encoder-decoders. Beside each
+record: what it says when it is copied and scaled by physics, and how far it is; 0.10 is about ten per cent. A model
+that cannot be read is looked up by its name. docs/reference/evidence.md has the table's columns, and how to open it in
+DuckDB.
 
 examples:
   perfpass evidence model.onnx --device t4 --batch 8
@@ -125,14 +126,14 @@ def _is_served(options: Any) -> bool:
     from perfpass.llm import language_model
 
     try:
-        language_model(options.model)
+        # An encoder-decoder is a graph to `perfpass.predict`, whose engines ran such; those of servers did not.
+        return not language_model(options.model).is_encoder_decoder
     except PerfPassError:
         return False
-    return True
 
 
 def _served(options: Any, target: Device) -> Any:
-    return llm.alone(options) if options.offline else llm.served(options, target)
+    return llm.alone(options) if options.offline or llm.runs_alone(options) else llm.served(options, target)
 
 
 def _run(options: Any, target: Device) -> Any:

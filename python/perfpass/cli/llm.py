@@ -61,7 +61,7 @@ PRECISIONS = (
 )
 # Options of a server that one batch on one deployment does not have.
 _SERVER_OPTIONS = (
-    *("runtime_version", "kv_precision", "pp", "dp", "ep", "workers", "prefill_workers"),
+    *("kv_precision", "pp", "dp", "ep", "workers", "prefill_workers"),
     *("prefill_tp", "prefill_pp", "prefill_dp"),
 )
 
@@ -111,8 +111,8 @@ def add_load(command: Any) -> None:
         "--concurrency",
         type=whole,
         metavar="N",
-        help="requests in flight (default: 1); prompt tokens at a time in llama.cpp (default: 512; 64 "
-        "where 16-bit weights were timed)",
+        help="requests in flight (default: 1); prompt tokens at a time in llama.cpp (default: 512; of 16-bit weights "
+        "on Intel's Max 64)",
     )
     command.add_argument(
         "--offline",
@@ -141,7 +141,7 @@ def run(options: Any) -> int:
     from perfpass.predictors import registry
 
     arriving = arrive(options)
-    if options.offline or options.predictor != registry.DEFAULT or _runs_alone(options):
+    if options.offline or options.predictor != registry.DEFAULT or runs_alone(options):
         if arriving:
             raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out --rate and --trace")
         return _offline(options)
@@ -236,14 +236,15 @@ def alone(options: Any) -> Offline:
         input_length=options.input_length,
         output_length=options.output_length,
         precision=options.precision,
+        runtime_version=options.runtime_version,
         **host_options(options),
     )
     return replace(registry.offline(options.predictor, batch), assumed=assumed)
 
 
-def _runs_alone(options: Any) -> bool:
+def runs_alone(options: Any) -> bool:
     """Whether the runtime has no server here. To propose settings for llama.cpp's (--tune) is another question."""
-    return options.runtime in _ALONE and not options.tune
+    return options.runtime in _ALONE and not getattr(options, "tune", None)
 
 
 def _road(options: Any) -> str:

@@ -85,6 +85,11 @@ LLAMA_CPP = "llama.cpp, "
 # among these (4,400 on the RTX 3090, 8,600 to 9,200 on the RTX 4090), no fit has them.
 _GEFORCE, _INTEGER_UNITS = f"{LLAMA_CPP}CUDA (GDDR)", (8, 0)
 _GEFORCE_PROMPTS = {"packed_flops": 0.28, "activations": 1.0}
+# No record has a prompt on an Apple GPU either. It multiplies 16 bits at the rate of its vectors, and llama.cpp's pull
+# request 3084 and discussion 4167 state what Llama 2 7B's prompts of 512 tokens reach of that peak: 0.62 to 0.69 in 16
+# bits and 0.57 to 0.78 in 4 (M1 Pro to M4 Max). Set by hand among these, no fit has them.
+_METAL = f"{LLAMA_CPP}Metal"
+_METAL_PROMPTS = {"flops": 0.72, "packed_flops": 0.68}
 ENGINES: Mapping[str, Engine] = {
     "transformers": Engine("transformers' generate, eager", "eager", _EAGER, layers_each=True),
     "bitsandbytes": Engine("transformers with bitsandbytes' kernels", "eager", _EAGER, layers_each=True),
@@ -239,7 +244,8 @@ class Engines:
 
     def answers(self, batch: Batch) -> bool:
         """Whether a batch is asked of this module: an engine that is always counted; DeepSpeed on NVIDIA's boards;
-        llama.cpp but where 16-bit runs of it were learned on this device.
+        llama.cpp but where its 16-bit runs on this device are all that was measured of the backend. Those were learned
+        with prompts as long as answers, so that they tell neither from the other.
         """
         if batch.runtime in COUNTED:
             return True
@@ -248,14 +254,14 @@ class Engines:
         if batch.runtime not in ONE_SEQUENCE:
             return False
         apart = host_of(batch) != NOTHING or batch.precision not in _16_BITS
-        return apart or batch.device.id not in self.learned
+        return apart or batch.device.id not in self.learned or engine_of(batch) in self.measured
 
     def habits_of(self, batch: Batch) -> Habits:
         """Those that a batch meets. A device without matrix units reaches more of its peak, which is lower."""
         found = self.named(engine_of(batch))
         peaks = batch.device.peak_flops
         if self._prompts_are_stated(batch):
-            found = replace(found, **_GEFORCE_PROMPTS)
+            return replace(found, **(_METAL_PROMPTS if engine_of(batch) == _METAL else _GEFORCE_PROMPTS))
         if batch.runtime in ONE_SEQUENCE and unit_flops(peaks, "fp16") <= peaks.get("fp32", 0.0):
             return replace(
                 found, flops=max(found.flops, self.vector), packed_flops=max(found.packed_flops, self.vector)
@@ -265,10 +271,10 @@ class Engines:
     def _prompts_are_stated(self, batch: Batch) -> bool:
         """Whether a prompt is priced by what llama.cpp's developers state, since no record has one like it."""
         name = engine_of(batch)
-        unmeasured = name == _GEFORCE and name not in self.measured
-        return (
-            unmeasured and is_packed(batch.precision) and (batch.device.compute_capability or (0, 0)) >= _INTEGER_UNITS
-        )
+        if name in self.measured:
+            return False
+        integers = (batch.device.compute_capability or (0, 0)) >= _INTEGER_UNITS
+        return name == _METAL or (name == _GEFORCE and is_packed(batch.precision) and integers)
 
     def named(self, name: str) -> Habits:
         """Of an engine by its name in ENGINES, its own or of those that it is like."""

@@ -87,7 +87,8 @@ class Batch:
     `perfpass.llm.costs.ELEMENT_BYTES`; the cache is kept in 16 bits, or in fp32 as they are.
     ``stack``: tells software stacks of one device apart where a source does, else empty. ``host_layers`` of the model,
     and the experts of ``host_experts`` layers, are left to the host (llama.cpp, ktransformers), whose memory has
-    ``host_bandwidth_bytes_s``, 0 where it is not known.
+    ``host_bandwidth_bytes_s``, 0 where it is not known. ``runtime_version``: of vLLM, where it is older than what was
+    learned from (`generation.old_hosts`).
     """
 
     model: LanguageModel
@@ -102,6 +103,7 @@ class Batch:
     host_layers: int = 0
     host_experts: int = 0
     host_bandwidth_bytes_s: float = 0.0
+    runtime_version: str = ""
 
     def __post_init__(self) -> None:
         if not 0 <= self.host_bandwidth_bytes_s < 1e15:
@@ -245,6 +247,11 @@ def memory(b: Batch) -> MemoryFit:
     return alone(
         b.model, b.device, devices, stored, context=context, sequences=int(b.sequences), runtime=b.runtime
     )  # fmt: skip
+
+
+def vendors_of(rows: Rows) -> np.ndarray:
+    """[N] the vendors of the boards of rows of `FORM`, and of the forms of the phases."""
+    return np.asarray(rows.categories[:, FORM.categories.index("vendor")])
 
 
 def rows_of(batches: Sequence[Batch]) -> Rows:

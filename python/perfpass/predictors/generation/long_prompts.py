@@ -18,14 +18,16 @@ from perfpass.predictors.learned import artefacts
 from perfpass.predictors.serving.base import prompt_seconds
 
 
-def counted(b: Batch, axes: tuple[np.ndarray, ...], median: np.ndarray) -> np.ndarray:
-    """Logarithms of seconds [inputs, outputs, batches], those of prompts longer than their answers counted.
+def counted(b: Batch, axes: tuple[np.ndarray, ...], median: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Logarithms of seconds [inputs, outputs, batches], those of prompts longer than their answers counted; and the
+    share of each that is counted, not learned.
 
     ``median``: as learned, at ``axes`` (inputs and outputs alike). llama.cpp's prompts, in small pieces, stay as they
     are.
     """
+    share = np.zeros(median.shape)
     if b.runtime in ONE_SEQUENCE:
-        return median
+        return median, share
     constants = _constants()
     tokens, batches = axes[0].astype(np.float64), axes[2].astype(np.float64)
     length, at_once = (v.ravel() for v in np.meshgrid(tokens, batches, indexing="ij"))
@@ -41,9 +43,10 @@ def counted(b: Batch, axes: tuple[np.ndarray, ...], median: np.ndarray) -> np.nd
         kept = b.cache_bytes * np.asarray(
             b.model.cache_elements(context, batches[None, :]) - b.model.cache_elements(1.5 * answer, batches[None, :])
         )
-        more = prompt[longer] - prompt[j] + answer * kept / read
-        out[longer, j] = np.log(np.exp(median[j, j]) + np.maximum(more, 0.0))
-    return out
+        more = np.maximum(prompt[longer] - prompt[j] + answer * kept / read, 0.0)
+        whole = np.exp(median[j, j]) + more
+        out[longer, j], share[longer, j] = np.log(whole), more / whole
+    return out, share
 
 
 @lru_cache(maxsize=1)

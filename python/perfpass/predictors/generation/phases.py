@@ -17,12 +17,12 @@ from perfpass.errors import ArgumentError
 from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.prediction import Interval, Support
 from perfpass.predictors.generation import phase_features as features
-from perfpass.predictors.generation.features import ONE_SEQUENCE, Batch, Sizes, overflow, sequences
+from perfpass.predictors.generation.features import ONE_SEQUENCE, Batch, Sizes, overflow, sequences, vendors_of
 from perfpass.predictors.generation.order import BATCHES, TOKENS, ordered
 from perfpass.predictors.generation.prediction import Offline
 from perfpass.predictors.learned import lattice, width_words
 from perfpass.predictors.learned.component_predictor import ComponentPredictor, Learned
-from perfpass.predictors.learned.component_widths import WORDS, lacks
+from perfpass.predictors.learned.component_widths import WORDS, lacks, of_boards
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Form, Rows
 
 QUANTITIES: Mapping[str, tuple[Form, str]] = {
@@ -60,9 +60,14 @@ class PhasePredictor(ComponentPredictor):
     def why(self, quantity: str, phase: features.Phase, what: str, found: Interval) -> tuple[str, ...]:
         """What makes an interval of a quantity wide; empty where it is not."""
         rows, fitted = _rows(quantity, phase), self.fitted[quantity]
-        more = {"load": self.far(quantity, rows)}
-        own = lacks(fitted.form, fitted.evidence(rows), fitted.predict(rows)[1], more)
+        evidence = fitted.evidence(rows)
+        more = {"load": self.far(quantity, rows), **self.of_boards(rows, evidence)}
+        own = lacks(fitted.form, evidence, fitted.predict(rows)[1], more)
         return width_words.reason(what, found, self.spread[quantity], own, WORDS)
+
+    def of_boards(self, rows: Rows, evidence: np.ndarray) -> Mapping[str, np.ndarray | float]:
+        """As of `component_widths`."""
+        return of_boards(evidence, vendors_of(rows))
 
     def sizes(
         self, quantity: str, phase: features.Phase, batch: np.ndarray, tokens: np.ndarray

@@ -17,9 +17,16 @@ from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, Parallelism, named_precision
-from perfpass.llm.serving import beyond_positions, check_arithmetic, check_runtime, check_split, usable
+from perfpass.llm.serving import (
+    beyond_positions,
+    check_arithmetic,
+    check_runtime,
+    check_split,
+    check_version,
+    usable,
+)
 from perfpass.prediction import Interval, MemoryVerdict, Support, SupportLevel
-from perfpass.predictors.generation import long_prompts
+from perfpass.predictors.generation import long_prompts, old_hosts
 from perfpass.predictors.generation.engines import ENGINES, PIECE_TOKENS, Engines, engine_of, split_of
 from perfpass.predictors.generation.features import (
     ASKED_RUNTIMES,
@@ -32,14 +39,15 @@ from perfpass.predictors.generation.features import (
     memory,
     rows_at,
     rows_of,
+    vendors_of,
 )
 from perfpass.predictors.generation.order import BATCHES, TOKENS, alike, growing, ordered
 from perfpass.predictors.generation.phases import with_phases
 from perfpass.predictors.generation.prediction import Offline, costs_of
 from perfpass.predictors.learned import lattice, width_words
 from perfpass.predictors.learned.component_predictor import ComponentPredictor
-from perfpass.predictors.learned.component_widths import WORDS, lacks
-from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Form
+from perfpass.predictors.learned.component_widths import WORDS, lacks, of_boards
+from perfpass.predictors.learned.components import UNSEEN_MODEL, Adaptation, Form, Rows
 from perfpass.predictors.relative.question import AskedBatch, kept
 from perfpass.text import unknown
 
@@ -69,6 +77,7 @@ def batch_of(
     host_layers: int = 0,
     host_experts: int = 0,
     host_bandwidth: float = 0.0,
+    runtime_version: str = "",
 ) -> Batch:
     """A batch of equal requests from names.
 
@@ -77,7 +86,8 @@ def batch_of(
     option -b). ``precision``: of the weights, as `predict_llm` names it, else as the checkpoint stores them. ``stack``:
     "listed as Intel PVC GPU" asks for the slower of the two software stacks that were measured on the Intel Max 1550.
     ``host_layers``, and the experts of ``host_experts`` layers, are left to the host (llama.cpp, ktransformers), whose
-    memory has ``host_bandwidth`` GB/s (0: two channels of DDR5 are assumed).
+    memory has ``host_bandwidth`` GB/s (0: two channels of DDR5 are assumed). ``runtime_version``: of vLLM, which
+    issued its kernels one by one before 0.2.6.
 
     Raises ArgumentError, DeviceError, and what reading a configuration raises (FileError, FormatError,
     UnsupportedError).
@@ -92,10 +102,13 @@ def batch_of(
             "llama.cpp"
         )
     check_runtime(runtime, target)
+    check_version(runtime_version)
+    if runtime_version and runtime != "vllm":
+        raise ArgumentError(f"without a server a version says something of vllm alone, not of {runtime}; leave it out")
     used = _precision(target, _DEFAULT_FILES.get(runtime) if precision is None else precision, read)
     sizes = (devices, batch, input_tokens, output_tokens)
     left = (host_layers, host_experts, host_bandwidth * 1e9)
-    found = Batch(read, target, runtime, *sizes, used, stack, *left)
+    found = Batch(read, target, runtime, *sizes, used, stack, *left, runtime_version)
     _check_devices(found)
     return found
 
@@ -113,6 +126,7 @@ def assumed_batch(
     host_layers: int | None = None,
     host_experts: int | None = None,
     host_bandwidth: float | None = None,
+    runtime_version: str = "",
 ) -> tuple[Batch, dict[str, Any]]:
     """`batch_of` by the names of `predict_llm`, where what is None is assumed; and what was, by its name.
 
@@ -134,6 +148,7 @@ def assumed_batch(
         host_layers=host_layers or 0,
         host_experts=host_experts or 0,
         host_bandwidth=host_bandwidth or 0.0,
+        runtime_version=runtime_version,
     )
     if concurrency is None and batch.runtime in ONE_SEQUENCE and Engines.load().answers(batch):
         batch = replace(batch, batch=PIECE_TOKENS)
@@ -173,13 +188,14 @@ def predict_offline(
     host_layers: int | None = None,
     host_experts: int | None = None,
     host_bandwidth: float | None = None,
+    runtime_version: str = "",
 ) -> Offline:
     """One batch of equal requests without a server, as `perfpass llm --offline` asks for it.
 
     What is None is assumed, and named in the result's ``assumed``. ``runtime``: one of `ASKED_RUNTIMES`, else vllm.
     ``tp``: devices that share the model, else the fewest that hold it. ``concurrency``: requests in the batch; of
     llama.cpp, which runs one, prompt tokens at a time. ``input_length``, ``output_length``: tokens of a prompt and of
-    an answer. ``host_layers``, ``host_experts``, ``host_bandwidth`` (GB/s): as of `batch_of`.
+    an answer. ``host_layers``, ``host_experts``, ``host_bandwidth`` (GB/s), ``runtime_version``: as of `batch_of`.
 
     Raises as `batch_of`, and ArgumentError where the model does not fit.
     """
@@ -195,6 +211,7 @@ def predict_offline(
         host_layers=host_layers,
         host_experts=host_experts,
         host_bandwidth=host_bandwidth,
+        runtime_version=runtime_version,
     )
     return replace(offline(batch), assumed=taken)
 
@@ -313,13 +330,21 @@ class GenerationPredictor(ComponentPredictor):
     def lacks_of(self, batch: Batch) -> dict[str, np.ndarray | float]:
         """What is not known of the latency of a batch, by cause."""
         fitted, rows = self.fitted[QUANTITY], rows_of([batch])
-        own = (np.array([n], dtype=np.float64) for n in (batch.input_tokens, batch.output_tokens, batch.batch))
-        more = lacking(batch, self.ranges[QUANTITY], *own)
-        return lacks(fitted.form, fitted.evidence(rows), fitted.predict(rows)[1], more)
+        sizes = (batch.input_tokens, batch.output_tokens, batch.batch)
+        counted = lattice.between(latencies(self, alike(batch))[-1], (TOKENS, TOKENS, BATCHES), sizes)
+        prompt, answer, at_once = (np.array([n], dtype=np.float64) for n in sizes)
+        evidence = fitted.evidence(rows)
+        more = lacking(batch, self.ranges[QUANTITY], prompt, answer, at_once, counted)
+        more = {**more, **self.of_boards(rows, evidence)}
+        return lacks(fitted.form, evidence, fitted.predict(rows)[1], more)
+
+    def of_boards(self, rows: Rows, evidence: np.ndarray) -> Mapping[str, np.ndarray | float]:
+        """As of `component_widths`."""
+        return of_boards(evidence, vendors_of(rows))
 
     def sizes(self, batch: Batch) -> tuple[np.ndarray, ...]:
-        """`latencies` of all sizes of a batch."""
-        return latencies(self, alike(batch))
+        """Of `latencies` of all sizes of a batch the times."""
+        return latencies(self, alike(batch))[:3]
 
     def latency(self, batch: Batch) -> Interval:
         """Seconds of a batch by itself, in order over sizes."""
@@ -329,7 +354,8 @@ class GenerationPredictor(ComponentPredictor):
 
 @lru_cache(maxsize=128)
 def latencies(predictor: GenerationPredictor, b: Batch) -> tuple[np.ndarray, ...]:
-    """Logarithms of low, median and high [TOKENS of input, TOKENS of output, BATCHES] of all sizes of a batch, seconds.
+    """Logarithms of low, median and high [TOKENS of input, TOKENS of output, BATCHES] of all sizes of a batch, seconds;
+    and which share of each is counted, not learned (`long_prompts`).
 
     They never fall along an axis that is work (`order.growing`). Batches whose prompts are as long as their answers
     were measured; they bound the others.
@@ -344,18 +370,30 @@ def latencies(predictor: GenerationPredictor, b: Batch) -> tuple[np.ndarray, ...
     inside = rows_at(b, Sizes.lattice(inner[2].tolist(), inner[0].tolist(), inner[1].tolist()))
     shape = tuple(len(a) for a in axes)
     inputs, outputs, batch = np.meshgrid(*(np.array(a, dtype=np.float64) for a in axes), indexing="ij")
-    more = lacking(b, ranges, inputs.ravel(), outputs.ravel(), batch.ravel())
-    low, median, high = (v.reshape(shape) for v in predictor.around(QUANTITY, rows, inside, place, more=more))
-    shift = long_prompts.counted(b, tuple(np.array(a) for a in axes), median) - median
-    return lattice.bounded(low + shift, median + shift, high + shift, growing(b.runtime))
+    learned, spread, evidence = predictor.middle(QUANTITY, rows, inside, place)
+    median, counted = long_prompts.counted(b, tuple(np.array(a) for a in axes), learned.reshape(shape))
+    if b.runtime_version:
+        sizes = Sizes(batch.ravel(), inputs.ravel(), outputs.ravel())
+        median = old_hosts.waited_for(b, sizes, median.ravel()).reshape(shape)
+    more = lacking(b, ranges, inputs.ravel(), outputs.ravel(), batch.ravel(), counted.ravel())
+    unknown = {**more, **predictor.of_boards(rows, evidence)}
+    low, high = (v.reshape(shape) for v in predictor.log_bounds(QUANTITY, evidence, spread, unknown))
+    return (*lattice.bounded(median + low, median, median + high, growing(b.runtime)), counted)
 
 
 def lacking(
-    b: Batch, ranges: Mapping[str, Sequence[float]], inputs: np.ndarray, outputs: np.ndarray, batches: np.ndarray
+    b: Batch,
+    ranges: Mapping[str, Sequence[float]],
+    inputs: np.ndarray,
+    outputs: np.ndarray,
+    batches: np.ndarray,
+    counted: np.ndarray | float = 0.0,
 ) -> dict[str, np.ndarray | float]:
     """What sizes of a batch [N] lack (`component_widths.lacks`); ``ranges`` as `beyond_measured` takes them.
 
-    A prompt counts as longer than its answer by the doublings between them: all that was measured were equal.
+    All that was measured were prompts as long as their answers. Of a longer one ``counted`` [N] is the share of its
+    time that no run stands behind; an answer counts as longer by the doublings between them, and so does a prompt of
+    llama.cpp, which is learned as it is.
     """
     values = {"input_tokens": inputs, "output_tokens": outputs, "batch": batches}
     values |= {"devices": np.full(1, float(b.devices)), "parameters": np.full(1, float(b.model.parameters))}
@@ -371,7 +409,7 @@ def lacking(
         "load": load,
         "precision": float(b.precision not in _16_BITS and not pieces),
         "llama.cpp's file types": float(b.precision not in _16_BITS and pieces),
-        "long prompts": np.maximum(longer, 0.0) * (not pieces),
+        "long prompts": counted,
         "long answers": np.maximum(-longer, 0.0),
         "llama.cpp's prompts": np.maximum(longer, 0.0) * pieces,
     }

@@ -103,7 +103,8 @@ class ComponentPredictor:
         fitted = self.fitted[name]
         median, spread = fitted.predict(rows)
         evidence = fitted.evidence(rows)
-        low, high = self.log_bounds(name, evidence, spread, {"load": self.far(name, rows), **(more or {})})
+        unknown = {"load": self.far(name, rows), **self.of_boards(rows, evidence), **(more or {})}
+        low, high = self.log_bounds(name, evidence, spread, unknown)
         at, unit = float(median[0]), self.QUANTITIES[name][1]
         value = Interval(at, at * float(np.exp(low[0])), at * float(np.exp(high[0])), unit)
         return value, str(evidence[0])
@@ -121,12 +122,20 @@ class ComponentPredictor:
         ``inside`` and ``place`` [N]: rows of measured sizes, and which of them is nearest to each of ``rows``. What is
         learned corrects the physics there; beyond them its correction holds. ``more`` as `log_bounds` takes it.
         """
+        median, spread, evidence = self.middle(name, rows, inside, place)
+        low, high = self.log_bounds(name, evidence, spread, {**self.of_boards(rows, evidence), **(more or {})})
+        return median + low, median, median + high
+
+    def middle(self, name: str, rows: Rows, inside: Rows, place: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Logarithms of the medians [N] of `around`, how far they spread [N], and their evidence [N]."""
         fitted = self.fitted[name]
         correction, spread = (values[place] for values in fitted.correction(inside))
         evidence = np.broadcast_to(fitted.evidence(inside.take(np.arange(1))), len(rows))
-        low, high = self.log_bounds(name, evidence, spread, more)
-        median = fitted.physics(rows) + correction
-        return median + low, median, median + high
+        return fitted.physics(rows) + correction, spread, evidence
+
+    def of_boards(self, rows: Rows, evidence: np.ndarray) -> Mapping[str, np.ndarray | float]:
+        """What N questions lack of their boards, beyond what ``evidence`` [N] says; nothing unless an area has more."""
+        return {}
 
     def measured_on(self, name: str, software: str) -> list[str]:
         """Ids of the devices on which this software was measured; a device under two names counts by the first."""

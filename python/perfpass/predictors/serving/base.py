@@ -37,8 +37,9 @@ _ONE_PROCESS_S = 0.3e-3
 # the latter alone.
 _SCHEDULER_SHARE = 29 / 62
 _ONE_PROCESS_UNTIL = (0, 6)
-# vLLM before 0.2.6 (December 2023) had no CUDA graphs.
-_EAGER_UNTIL = (0, 2, 6)
+# vLLM before 0.2.6 (December 2023) had no CUDA graphs. On AMD's boards its runs of the summer of 2024 (0.5) took as
+# long for a model of 7 B on one GPU as on four, 0.32 to 0.36 ms a layer whatever the model: they issued kernels too.
+_EAGER_UNTIL, _EAGER_ON_AMD_UNTIL = (0, 2, 6), (0, 6)
 # Columns of one phase: computing and memory seconds per kind at peak, message seconds at peak, messages, layers.
 PHASE = 2 * len(KINDS) + 3
 _FLOPS, _BYTES = slice(0, len(KINDS)), slice(len(KINDS), 2 * len(KINDS))
@@ -51,14 +52,15 @@ class Terms:
     prompt on a prefill replica; ``decode_parts`` and ``prefill_parts`` [N, 2, PARTS] seconds of the same as kernels
     take them, and ``kernels`` [N] whether those of the device were measured; ``batch`` [N] requests of one of its
     schedulers, of one micro-batch where it is pipelined, of ``stages`` [N]; ``drafts`` [N] tokens that a step drafts
-    and verifies of each request; ``requests`` [N] in flight on one decode replica, ``prompts`` [N] on one prefill
-    replica; ``prefill_ranks`` [N] prompts that a replica prefills at once; ``steps`` [N] output tokens per request;
-    ``host`` [N] seconds of a step in which GPUs wait for the host, ``issued`` [N] those that it needs to issue a step's
-    kernels one by one, 0 with CUDA graphs; ``split`` [N] whether prefill has its own replicas; ``waiting`` [N] requests
-    that find no room in the cache, over those that do; ``runtime`` [N] indexes RUNTIMES. For the first token:
-    ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width`` [N] layers times hidden size over `HIDDEN`;
-    ``dense_bytes`` and ``expert_bytes`` [N] of a weight; ``unstated`` [N] whether nobody said how many prefill
-    replicas there are; ``looks`` [N] steps from one look of the scheduler at its queue to the next.
+    and verifies of each request; ``requests`` [N] in flight on one decode replica, ``beside`` [N] those whose prompts
+    come between the tokens of one, ``prompts`` [N] on one prefill replica; ``prefill_ranks`` [N] prompts that a replica
+    prefills at once; ``steps`` [N] output tokens per request; ``host`` [N] seconds of a step in which GPUs wait for the
+    host, ``issued`` [N] those that it needs to issue a step's kernels one by one, 0 with CUDA graphs; ``split`` [N]
+    whether prefill has its own replicas; ``waiting`` [N] requests that find no room in the cache, over those that do;
+    ``runtime`` [N] indexes RUNTIMES. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width``
+    [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and ``expert_bytes`` [N] of a weight; ``unstated`` [N]
+    whether nobody said how many prefill replicas there are; ``looks`` [N] steps from one look of the scheduler at its
+    queue to the next.
     """
 
     decode: np.ndarray
@@ -70,6 +72,7 @@ class Terms:
     stages: np.ndarray
     drafts: np.ndarray
     requests: np.ndarray
+    beside: np.ndarray
     prompts: np.ndarray
     prefill_ranks: np.ndarray
     steps: np.ndarray
@@ -196,11 +199,13 @@ def terms(
     drafts: int = 0,
     looks: int = 1,
     server: bool = True,
+    at_rate: bool = False,
 ) -> Terms:
     """The terms of ``serving`` [1], or of other loads of it [N]. ``unstated``: its workers are a guess. ``drafts``:
     tokens that the model's own layer for them (multi-token prediction) drafts in a step, one after another.
     ``looks``: steps from one look of the scheduler at its queue to the next. ``server``: whether requests come through
-    one, or are a batch of the engine alone.
+    one, or are a batch of the engine alone. ``at_rate``: whether they arrive by themselves, so many being in flight on
+    average.
 
     Requests that find no room wait until others are done; where not even one finds it, which the memory plan says, they
     run one at a time.
@@ -242,11 +247,14 @@ def terms(
         drafts=np.full(rows, float(drafts)),
         prefill_parts=of_prompts(setups[1], sizes.input_length, per_rank),
         requests=requests,
+        # A batch without a server states its whole time over its tokens, with its own prompts; who arrives by himself
+        # meets the mean of all others, where a closed loop's requests are so many with him.
+        beside=requests - 1.0 if server and not at_rate else requests,
         prompts=sizes.concurrency.copy() if own and unstated else prompts,
         prefill_ranks=np.full(rows, float(prefill_split.attention_data)),
         steps=sizes.output_length,
         host=host_s(serving, server=server) * requests,
-        issued=np.full(rows, issued_s(model, serving)),
+        issued=np.full(rows, issued_s(model, device, serving)),
         split=np.full(rows, own),
         waiting=wanted / requests - 1,
         runtime=np.full(rows, RUNTIMES.index(serving.runtime)),
@@ -267,9 +275,9 @@ def host_s(serving: Serving, *, server: bool = True) -> float:
     return _ONE_PROCESS_S if server else _SCHEDULER_SHARE * _ONE_PROCESS_S
 
 
-def issued_s(model: LanguageModel, serving: Serving) -> float:
+def issued_s(model: LanguageModel, device: Device, serving: Serving) -> float:
     """Seconds in which the host of a version without CUDA graphs issues the kernels of a step; 0 of others."""
-    if not _vllm_before(serving, _EAGER_UNTIL):
+    if not _vllm_before(serving, _EAGER_ON_AMD_UNTIL if device.vendor == "AMD" else _EAGER_UNTIL):
         return 0.0
     costs = step_costs(model, serving.parallelism, serving.quantization, Step.of_decode(1.0, 1.0))
     return float(costs.total("launches")) * overheads.EAGER_LAUNCH_S
@@ -305,15 +313,16 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     alone), ``prompt`` (one prefill) and ``queue`` (for room in the cache).
 
     Aggregated: in a closed loop each request's prefill stalls the decoding of the others once, so every output token
-    waits for requests / output length of them. A new request waits for the running step and for prefills ahead of its
-    own. ``steady``: where requests arrive by themselves, so that those ahead follow from how long each prefills and
-    how long it decodes. ``ttft``: as the records were measured, whose clients send their requests together.
+    waits for the others / output length of them; a request that is alone for none. A new request waits for the running
+    step and for prefills ahead of its own. ``steady``: where requests arrive by themselves, so that those ahead follow
+    from how long each prefills and how long it decodes. ``ttft``: as the records were measured, whose clients send
+    their requests together.
     """
     own = {name: np.array([c[f"{name}.{r}"] for r in RUNTIMES])[t.runtime] for name in BY_RUNTIME}
     step = _phase_seconds(t.decode, c, "decode", own["layer_s"]) + own["step_s"] + t.host
     step = step / kept_tokens(t.drafts, c["acceptance"])
     prompt = _phase_seconds(t.prefill, c, "prefill", c["layer_prefill_s"])
-    others = np.where(t.split, 0.0, t.requests / t.prefill_ranks / t.stages / t.steps)
+    others = np.where(t.split, 0.0, t.beside / t.prefill_ranks / t.stages / t.steps)
     step = np.maximum(step, t.issued)
     tpot = step + own["interference"] * others * prompt
     if t.kernels.any():

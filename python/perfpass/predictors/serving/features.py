@@ -88,12 +88,13 @@ def describe(
     drafts: int = 0,
     looks: int = 1,
     server: bool = True,
+    at_rate: bool = False,
 ) -> Workloads:
     """One workload, or N loads of one deployment (``sizes``). ``family``: the measured architecture that the model has,
     or its own name.
 
     ``assumed``: the layout that the base takes where ``serving`` does not tell its workers, which then no feature sees.
-    ``drafts``, ``looks``, ``server``: as `base.terms`.
+    ``drafts``, ``looks``, ``server``, ``at_rate``: as `base.terms`.
     """
     workers_known, stated, serving = assumed is None, serving, assumed or serving
     split = serving.parallelism
@@ -142,7 +143,17 @@ def describe(
     }
     rows = len(sizes.concurrency)
     return Workloads(
-        terms(model, device, serving, sizes, unstated=not workers_known, drafts=drafts, looks=looks, server=server),
+        terms(
+            model,
+            device,
+            serving,
+            sizes,
+            unstated=not workers_known,
+            drafts=drafts,
+            looks=looks,
+            server=server,
+            at_rate=at_rate,
+        ),
         {name: np.full(rows, value, dtype=object) for name, value in texts.items()},
         {name: np.array(np.broadcast_to(value, rows), dtype=np.float64) for name, value in numbers.items()},
     )

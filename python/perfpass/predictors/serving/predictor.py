@@ -294,7 +294,7 @@ class ServingPredictor:
         they come through one; where trees answer, they always do.
         """
         family, sizes = self.family(model), Sizes.of(serving)
-        w = describe(model, family, device, serving, server=server)
+        w = describe(model, family, device, serving, server=server, at_rate=at_rate)
         medians, _ = self._medians(model, family, device, serving, sizes, w, self.evidence(family, device))
         if at_rate and target == "ttft":
             medians[target] = 1e3 * times(w.terms, self.constants)["steady"]

@@ -269,7 +269,9 @@ class KernelParts:
         return self._products([(1.0, wide, float(a.kv_rank), self._s.quantization.gemm)], CHUNKS)
 
     def decode_attention(self, a: Attention) -> np.ndarray:
-        """[DECODES, CONTEXT] of one layer."""
+        """[DECODES, CONTEXT] of one layer. Fewer decodes take no longer over as many cached tokens: engines share out a
+        long sequence over the device, where some kernels that were timed with one sequence do not.
+        """
         requests, total, cells = _cells(DECODES, CONTEXT)
         context = total / requests
         tensor, q = self._s.split.tensor, self._s.quantization
@@ -288,6 +290,7 @@ class KernelParts:
             moved = a.index_dim * kv_bytes * requests * context / self._bandwidth / MEMORY_CACHE
             seconds = seconds + np.maximum(flops, moved) + 4 * _KERNEL_S
         out = _filled(seconds, cells)
+        out[1:] = np.flip(np.minimum.accumulate(np.flip(out[1:], 0), axis=0), 0)
         if a.is_latent:  # queries into the latent, values out of it, instead of keys and values of every cached token
             inner, value = a.head_dim - a.rope_dim, a.value_dim
             absorbed = [(1.0, heads * a.kv_rank, float(d), q.activations) for d in (inner, value)]

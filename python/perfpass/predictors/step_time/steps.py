@@ -45,7 +45,7 @@ class Steps:
         self._fixed_s = layers * constants[f"step.layer_s.{runtime}"] + constants[f"step.step_s.{runtime}"]
         self._request_s = constants[f"step.request_s.{runtime}"] + host_s(serving)
         self._stages = split.pipeline
-        self._least_s = self._launches() * EAGER_LAUNCH_S if eager else issued_s(model, serving)
+        self._least_s = self._launches() * EAGER_LAUNCH_S if eager else issued_s(model, device, serving)
         found = tabulated(self._setup)
         self.reasons = found.reasons
         self._tokens, self._requests = (

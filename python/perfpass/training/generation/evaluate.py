@@ -24,7 +24,6 @@ from perfpass.training.components.grade import (
     hold_out,
     random_split,
 )
-from perfpass.training.components.widths import held_out_errors
 from perfpass.training.generation import widths
 from perfpass.training.generation.dataset import Dataset, corpus, load
 from perfpass.training.generation.evaluate_engines import add_engines
@@ -87,10 +86,10 @@ def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -
     }
     columns = table_columns(data)
     out = {split: hold_out(q, parts, covariance) for split, parts in folds.items()}
-    errors = {split: held_out_errors(q, out[split], parts, split) for split, parts in folds.items()}
+    errors = {split: widths.held_out_errors(q, out[split], parts, split) for split, parts in folds.items()}
     # Of no line, but of the widths that ship.
     both = both_split(q, seed)
-    errors["device and model"] = held_out_errors(q, hold_out(q, both, covariance), both, "device and model")
+    errors["device and model"] = widths.held_out_errors(q, hold_out(q, both, covariance), both, "device and model")
     asked, left = widths.load(folder)
     seconds, outside = widths.answers(GenerationPredictor.load(), asked)
     _sources(section, q.name, asked, seconds, outside, [found for found, _ in errors.values()])

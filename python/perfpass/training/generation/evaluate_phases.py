@@ -18,7 +18,6 @@ from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredict
 from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.training import spread
 from perfpass.training.components.grade import Held, Quantity, add_quantity, of_sources, usual_splits
-from perfpass.training.components.widths import held_out_errors
 from perfpass.training.generation import widths
 from perfpass.training.generation.phases import Phases, load
 from perfpass.training.section import Section
@@ -50,7 +49,7 @@ def add_phases(section: Section, folder: str | None, seed: int, *, quiet: bool) 
 def _edges(
     q: Quantity, splits: Mapping[str, list[Fold]], split: str, held: Mapping[str, Held]
 ) -> tuple[np.ndarray, np.ndarray]:
-    errors = {name: held_out_errors(q, found, splits[name], name) for name, found in held.items()}
+    errors = {name: widths.held_out_errors(q, found, splits[name], name) for name, found in held.items()}
     low, high = spread.graded(errors, [], split, len(q), partial(widths.fit, quantity=q.name))
     return held[split].predicted * np.exp(low), held[split].predicted * np.exp(high)
 

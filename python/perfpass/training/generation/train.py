@@ -11,7 +11,6 @@ from perfpass.predictors.learned.spread import Spread
 from perfpass.training.components.fit import covariance_of
 from perfpass.training.components.grade import Quantity, both_split, group_split, hold_out, random_split
 from perfpass.training.components.train import Lesson, Splits, train_quantities
-from perfpass.training.components.widths import held_out_errors
 from perfpass.training.generation import engines, phases, widths
 from perfpass.training.generation.dataset import Dataset, corpus, load
 from perfpass.training.spread import Errors
@@ -37,7 +36,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     def fitted(quantity: Quantity, own: Splits) -> Spread:
         covariance = covariance_of(quantity.form, quantity.rows)
         held[quantity.name] = [
-            held_out_errors(quantity, hold_out(quantity, folds, covariance), folds, name)[0]
+            widths.held_out_errors(quantity, hold_out(quantity, folds, covariance), folds, name)[0]
             for name, folds in own.items()
         ]
         return widths.fit(held[quantity.name], quantity.name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +13,17 @@ import numpy as np
 from perfpass.devices import device as find_device
 from perfpass.errors import PerfPassError
 from perfpass.predictors.generation.engines import is_packed
-from perfpass.predictors.generation.features import ONE_SEQUENCE, RUNTIMES, Batch, memory
+from perfpass.predictors.generation.features import ONE_SEQUENCE, RUNTIMES, Batch, memory, vendors_of
 from perfpass.predictors.generation.predictor import QUANTITY, GenerationPredictor, batch_of
-from perfpass.predictors.learned.component_widths import CAUSES
+from perfpass.predictors.learned.component_widths import CAUSES, of_boards
 from perfpass.predictors.learned.spread import Spread
 from perfpass.records import schema
 from perfpass.records.location import data_directory
 from perfpass.training import spread
+from perfpass.training.components import widths as components
+from perfpass.training.components.grade import Held, Quantity
 from perfpass.training.spread import Errors
+from perfpass.training.tasks.splits import Fold
 
 if TYPE_CHECKING:
     import pandas
@@ -39,6 +42,18 @@ PRIOR_OF_PHASES: Mapping[str, float] = {**PRIOR, "laboratory": 0.5, "model": 0.4
 _MOST_ROWS = 80
 # Prompt tokens that llama.cpp takes at a time by itself.
 _PROMPT_TOKENS_AT_A_TIME = 512
+
+
+# Splitwise was published in November 2023, before vLLM's 0.2.6 (`training.serving.outside`).
+_VERSIONS = {"splitwise": "0.2.0"}
+
+
+def held_out_errors(q: Quantity, held: Held, folds: list[Fold], split: str) -> tuple[Errors, np.ndarray]:
+    """As of `components.widths`, with what boards lack (`component_widths.of_boards`)."""
+    found, rows = components.held_out_errors(q, held, folds, split)
+    vendor = of_boards(held.evidence[rows], vendors_of(q.rows)[rows])["vendor"]
+    lacks = np.where(np.array(found.causes) == "vendor", np.asarray(vendor)[:, None], found.lacks)
+    return replace(found, lacks=lacks), rows
 
 
 def fit(parts: list[Errors], quantity: str) -> Spread:
@@ -119,6 +134,7 @@ def _asked(row: Any) -> Asked | str:
             input_tokens=max(prompt, 1),
             output_tokens=max(answer, 1),
             precision=row.precision,
+            runtime_version=_VERSIONS.get(row.source, "") if row.runtime == "vllm" else "",
         )
     except PerfPassError as error:
         return f"not asked: {type(error).__name__}"
