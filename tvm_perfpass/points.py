@@ -119,6 +119,42 @@ class Points:
         return "\n".join(lines)
 
 
+class Instrument:
+    """What the instruments of Relay and Relax show of their `Points`, and what TVM looks for in them by name."""
+
+    def __init__(self, found: Points) -> None:
+        self._found = found
+
+    @property
+    def points(self) -> list[Point]:
+        """The predictions so far."""
+        return self._found.points
+
+    @property
+    def errors(self) -> list[Failure]:
+        """Points at which no prediction could be made."""
+        return self._found.errors
+
+    @property
+    def enter_pass_ctx(self) -> Callable[[], None]:
+        """Called by TVM as a build begins."""
+        return self._found.enter
+
+    @property
+    def run_before_pass(self) -> Callable[[Any, Any], None]:
+        """Called by TVM: the first pass over a module with a graph sees the input."""
+        return self._found.before
+
+    @property
+    def run_after_pass(self) -> Callable[[Any, Any], None]:
+        """Called by TVM: predicts after the passes in ``at``."""
+        return self._found.after
+
+    def report(self) -> str:
+        """A table: one line per point with latency, memory and energy, the change against the first, and failures."""
+        return self._found.report()
+
+
 def _say(error: Exception) -> str:
     text = str(error).strip()
     return f"{type(error).__name__}: {text.splitlines()[-1] if text else 'without a message'}"

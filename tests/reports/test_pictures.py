@@ -130,6 +130,13 @@ def across(shape: Words) -> tuple[float, float]:
     return begin, begin + wide
 
 
+def meet(word: Words, box: Area) -> bool:
+    """Whether a text stands on a box."""
+    begin, end = across(word)
+    beside = box.x > end or box.x + box.width < begin
+    return not (beside or box.y >= word.y or box.y + box.height <= word.y - 9)
+
+
 @pytest.mark.parametrize("width", [WIDTH, NARROW])
 def test_words_are_in_the_picture_and_ticks_apart(drawn, width):
     for picture in drawn:
@@ -151,20 +158,24 @@ def test_a_name_on_a_phone_stands_over_its_marks_and_on_none(drawn):
             found = [s for s in page.frame if isinstance(s, Words) and s.text in names]
             assert len(found) >= len(chart.y.names) and page.plot[2] > 0.85 * NARROW
             for word in found:
-                begin, end = across(word)
-                for box in (s for s in page.inside if isinstance(s, Area)):
-                    apart = box.y >= word.y or box.y + box.height <= word.y - 9
-                    assert apart or box.x > end or box.x + box.width < begin, (chart.title, word.text)
+                assert not [box for box in page.inside if isinstance(box, Area) and meet(word, box)], (
+                    chart.title,
+                    word,
+                )
 
 
-def test_what_is_said_of_a_slice_on_a_phone_stands_over_its_boxes_and_on_none(vision):
-    (chart,) = vision.plot.mig().charts
-    page = placed(chart, NARROW)
-    said = [s for s in page.inside if isinstance(s, Words) and s.text.startswith("P ")]
-    assert len(said) == len(chart.y.names)
-    for word in said:
-        boxes = [s for s in page.inside if isinstance(s, Area)]
-        assert all(box.y >= word.y or box.y + box.height <= word.y - 9 for box in boxes), word.text
+def test_what_is_said_of_slices_and_tensors_on_a_phone_stands_on_no_box(vision):
+    charts = [*vision.plot.mig().charts, *vision.plot.memory().charts]
+    beside = [(chart, [m for m in chart.marks if isinstance(m, Note) and m.stands == "beside"]) for chart in charts]
+    beside = [(chart, notes) for chart, notes in beside if notes]
+    assert len(beside) == 2
+    for chart, notes in beside:
+        page = placed(chart, NARROW)
+        said = [
+            s for s in page.inside if isinstance(s, Words) and s.text in {t for n in notes for t in (n.text, n.short)}
+        ]
+        assert len(said) == len(notes)
+        assert not [word.text for word in said for box in page.inside if isinstance(box, Area) and meet(word, box)]
 
 
 def test_names_of_a_hostile_model_are_text_alone(hostile):

@@ -5,7 +5,7 @@ An exception in a pass instrument aborts TVM's build; here every failure is caug
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import tvm
@@ -15,7 +15,7 @@ from perfpass.devices import Device
 from perfpass.graph import OpGraph
 from tvm_perfpass.cost_model import calibration_of
 from tvm_perfpass.fusion import fused
-from tvm_perfpass.points import INPUT, Failure, Point, Points
+from tvm_perfpass.points import INPUT, Failure, Instrument, Point, Points
 from tvm_perfpass.relay.module_walk import walk
 from tvm_perfpass.walked import parameter_names
 
@@ -23,7 +23,7 @@ __all__ = ["INPUT", "Failure", "PerformanceInstrument", "Point"]
 
 
 @tvm.instrument.pass_instrument
-class PerformanceInstrument:
+class PerformanceInstrument(Instrument):
     """Predicts for the module as a build enters it ("input") and after the passes named in ``at``.
 
     Use: ``with tvm.transform.PassContext(opt_level=3, instruments=[instrument]): relay.build(...)``, then
@@ -49,36 +49,7 @@ class PerformanceInstrument:
             return fused(walk(mod, weights)) if _has_relay_main(mod) else None
 
         options = {"precision": precision, "batch": batch, "layout": layout}
-        self._found = Points(device, at, options | {"calibration": calibration_of(calibration)}, load)
-
-    @property
-    def points(self) -> list[Point]:
-        """The predictions so far."""
-        return self._found.points
-
-    @property
-    def errors(self) -> list[Failure]:
-        """Points at which no prediction could be made."""
-        return self._found.errors
-
-    @property
-    def enter_pass_ctx(self) -> Callable[[], None]:
-        """Called by TVM as a build begins."""
-        return self._found.enter
-
-    @property
-    def run_before_pass(self) -> Callable[[tvm.IRModule, Any], None]:
-        """Called by TVM: the first pass over a module with a Relay ``main`` sees the input."""
-        return self._found.before
-
-    @property
-    def run_after_pass(self) -> Callable[[tvm.IRModule, Any], None]:
-        """Called by TVM: predicts after the passes in ``at``."""
-        return self._found.after
-
-    def report(self) -> str:
-        """A table: one line per point with latency, memory and energy, the change against the first, and failures."""
-        return self._found.report()
+        super().__init__(Points(device, at, options | {"calibration": calibration_of(calibration)}, load))
 
 
 def _has_relay_main(mod: tvm.IRModule) -> bool:

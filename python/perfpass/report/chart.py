@@ -165,7 +165,7 @@ class Whisker:
 
 @dataclass(frozen=True)
 class Note:
-    """Words at a place of the plot; ``short``: what stands instead beside a name that leaves no room for ``text``."""
+    """Words at a place of the plot; ``short``: what stands instead where a phone has no room for ``text``."""
 
     x: float
     y: float

@@ -285,7 +285,8 @@ def _note(plot: _Plot, mark: Note) -> Words:
         return Words(plot.x + plot.width, plot.named(mark.y), text, SMALL, "end", mark.colour, clear=True)
     x, y = plot.at(mark.x, mark.y)
     down = {"above": -5.0, "beside": 4.0, "below": 15.0}[mark.stands]
-    text = fitted(mark.text, plot.width)
+    short = mark.short if plot.width < NARROW and x + 6 + _wide(mark.text) > plot.x + plot.width else ""
+    text = fitted(short or mark.text, plot.width)
     # Most are narrower. On a desk, where there is room, one that is moved onto its mark is worse to read.
     wide = _wide(text) if plot.width < NARROW else 0.9 * _wide(text)
     start = x + {"start": 6.0, "middle": -wide / 2, "end": -6.0 - wide}[mark.anchor]

@@ -173,7 +173,7 @@ def _buffers(nodes: Nodes, title: str, buffers: list[tuple[int, int, float]], wo
         y = float(len(found) - i)
         names.append((y, maker if len(maker) <= _LETTERS else f"…{maker[1 - _LETTERS :]}"))
         marks.append(Box(0.0, held, y - 0.36, y + 0.36, 3, tip=f"{maker}, {shape}: {size(held)}"))
-        marks.append(Note(held, y, f"{size(held)}, {shape}", colour="ink", stands="beside"))
+        marks.append(Note(held, y, f"{size(held)}, {shape}", colour="ink", stands="beside", short=size(held)))
     rest = whole - sum(held for *_, held in found)
     description = f"{words}, these are the largest; all others hold {size(max(rest, 0))}."
     rows = tuple((maker, shape, size(held)) for maker, shape, held in found)

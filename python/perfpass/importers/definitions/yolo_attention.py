@@ -106,9 +106,9 @@ class Areas(nn.Module):
         places = self.mixed(x).flatten(2).transpose(1, 2).reshape(b * self.areas, h * w // self.areas, 3 * c)
         q, k, v = places.view(b * self.areas, -1, self.heads, 96).permute(0, 2, 3, 1).split([32, 32, 32], 2)
         weights = (q.transpose(-2, -1) @ k * 32**-0.5).softmax(-1)
-        found, values = ((v @ weights.transpose(-2, -1)), v)
         found, values = (
-            t.permute(0, 3, 1, 2).reshape(b, h, w, c).permute(0, 3, 1, 2).contiguous() for t in (found, values)
+            t.permute(0, 3, 1, 2).reshape(b, h, w, c).permute(0, 3, 1, 2).contiguous()
+            for t in (v @ weights.transpose(-2, -1), v)
         )
         return self.last(found + self.place(values))
 
