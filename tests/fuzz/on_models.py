@@ -93,20 +93,22 @@ def _counted(data: bytes) -> None:
     found = perfpass.predict_llm(model, "h100-sxm5-80gb", **_LOAD)  # type: ignore[arg-type]
     figures(found.to_dict())
     str(found)
-    _every_field_counts(read_configuration(path, run_code=False), model.parameters, model.is_mixture)
+    _every_field_counts(
+        read_configuration(path, run_code=False), model.parameters, mixture=model.is_mixture, cached=model.kv_heads > 0
+    )
 
 
-def _every_field_counts(content: Mapping[str, Any], parameters: int, mixture: bool) -> None:
+def _every_field_counts(content: Mapping[str, Any], parameters: int, *, mixture: bool, cached: bool) -> None:
     """Raises Violation where a stated size may be doubled and nothing changes."""
     key = next((k for k in ("text_config", "llm_config", "language_config", "thinker_config")
                 if isinstance(content.get(k), Mapping)), None)  # fmt: skip
     inner = content if key is None else content[key]
     kind = inner.get("model_type")
     for field in _COUNTED:
-        # Latent attention has one cache for all heads, Falcon another name for them; a mixture whose every layer is
-        # dense has no experts to count.
+        # Latent attention has one cache for all heads, Falcon another name for them; a hybrid may have no attention; a
+        # mixture whose every layer is dense has no experts to count.
         reader = families.READERS.get(str(kind))
-        if field == "num_key_value_heads" and reader in (families._latent, families._falcon):
+        if field == "num_key_value_heads" and (not cached or reader in (families._latent, families._falcon)):
             continue
         if field == "moe_intermediate_size" and not mixture:
             continue

@@ -107,6 +107,13 @@ def test_a_shared_layer_runs_twice_and_is_stored_once() -> None:
     assert len(dense) == 2 and len({int(graph.node_inputs(node)[1]) for node in dense}) == 1
 
 
+@pytest.mark.parametrize("inputs", [["x", 0, 0], {"a": ["x", 0, 0]}, {"a": [["x", 0, 0]]}, [[["x", 0, 0]]]])
+def test_inputs_may_stand_in_any_structure(tmp_path: Path, inputs: Any) -> None:
+    spec = functional(layer("Dense", "dense", "x", units=3), output="dense")
+    spec["config"]["input_layers"] = inputs
+    assert totals(perfpass.load(archive(tmp_path, spec), batch=1)) == (15, 12)
+
+
 def test_recurrent_layers_and_attention_are_one_operator_each() -> None:
     found = kinds(read(SEQUENCE, Sizes(batch=1)))
     assert [found.count(kind) for kind in ("lstm", "gru", "attention", "layer_norm", "embedding")] == [2, 1, 1, 1, 1]

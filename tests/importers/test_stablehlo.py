@@ -342,6 +342,23 @@ def test_operators_of_more_results_than_a_module_has_are_refused() -> None:
         read(module("".join(line.format(i) for i in range(170)) + "return %x : tensor<4x8xf32>"))
 
 
+def test_a_name_of_an_operation_that_is_no_text_is_refused_by_name() -> None:
+    body = '%0 = "stablehlo.cas\u00e9"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>\nreturn %0 : tensor<4x8xf32>'
+    for text in (module(body), module(body).replace("\u00e9".encode(), b"\xe5")):
+        with pytest.raises(FormatError, match="an operation 'stablehlo.cas.*letters, digits"):
+            read(text)
+
+
+def test_a_call_of_a_library_keeps_a_name_that_is_no_text_with_its_bytes_escaped() -> None:
+    body = (
+        '%0 = stablehlo.custom_call @"made\u00e9"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>\n'
+        "return %0 : tensor<4x8xf32>"
+    )
+    graph = read(module(body).replace("\u00e9".encode(), b"\xe5"))
+    assert graph.source_op_name(graph.node_count - 1) == r"made\xe5"
+
+
+
 def test_an_operator_without_its_result_is_refused() -> None:
     with pytest.raises(FormatError, match="has no result"):
         read(module("stablehlo.constant dense<1> : tensor<i32>\nreturn %x : tensor<4x8xf32>"))

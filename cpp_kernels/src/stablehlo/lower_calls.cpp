@@ -1,5 +1,6 @@
 // Reductions, gathers, and calls of what a library brings.
 #include "stablehlo/lowerer.hpp"
+#include "support/text.hpp"
 
 namespace perfpass::stablehlo {
 
@@ -86,7 +87,7 @@ void Lowerer::emit_custom_call(const FlatOp& op) {
   } else if (has("mhlo.erf")) {
     kind = OpKind::erf;
   }
-  node(op, kind, a, in, results(op), target);
+  node(op, kind, a, in, results(op), escaped(target));
 }
 
 void Lowerer::emit_attention(const FlatOp& op, std::string_view target) {
@@ -102,7 +103,7 @@ void Lowerer::emit_attention(const FlatOp& op, std::string_view target) {
   if (out.size() == 4) a.num_heads = a.num_kv_heads = small(out[1]);
   a.causal = op.at->attributes.find("CAUSAL") != std::string_view::npos &&
              op.at->attributes.find("NO_MASK") == std::string_view::npos;
-  node(op, OpKind::attention, a, in, results(op), target);
+  node(op, OpKind::attention, a, in, results(op), escaped(target));
 }
 
 }  // namespace perfpass::stablehlo

@@ -210,6 +210,10 @@ std::vector<std::uint32_t> Parser::listed_types() {
 
 void Parser::generic(Operation& op, const std::vector<Pending>& pending, std::size_t stack) {
   op.name = c_.string();
+  if (!std::all_of(op.name.begin(), op.name.end(), is_word)) {
+    throw Error(ErrorCode::format, "the module has an operation " + quoted(op.name) +
+                                       "; names of operations are letters, digits, '_', '$' and '.'");
+  }
   op.code = code_with_dialect(op.name);
   c_.need("(");
   while (!c_.eat(")")) {

@@ -61,13 +61,12 @@ class _Graph:
         """What is given for each input layer: by name where both are mappings, else in order."""
         asked = self.settings.config["input_layers"]
         if isinstance(asked, dict) and isinstance(given, dict):
-            pairs = [(asked[key], given.get(key)) for key in asked]
-        else:
-            names, tensors = list(_references(asked)), tensors_in(given)
-            if len(names) != len(tensors):
-                raise FormatError(f"model {shown_value(self.settings.name)} of {len(names)} inputs gets {len(tensors)}")
-            pairs = list(zip(names, tensors, strict=True))
-        return {str(reference[0]): tensor for reference, tensor in pairs if isinstance(tensor, Tensor)}
+            asked = {key: value for key, value in asked.items() if tensors_in(given.get(key))}  # others are optional
+            given = [given[key] for key in asked]
+        names, tensors = list(_references(asked)), tensors_in(given)
+        if len(names) != len(tensors):
+            raise FormatError(f"model {shown_value(self.settings.name)} of {len(names)} inputs gets {len(tensors)}")
+        return {str(reference[0]): tensor for reference, tensor in zip(names, tensors, strict=True)}
 
     def run(self, fed: Mapping[str, Tensor]) -> Any:
         """The outputs, in the structure that the file gives them."""

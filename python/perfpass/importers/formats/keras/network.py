@@ -34,12 +34,7 @@ def read(path: Path, sizes: Sizes) -> OpGraph:
     root = Layer(program, spec, Known(LAYERS, OPERATIONS))
     at = fixed(declared, sizes)
     given = {i.name: program.input(i.name, at.shapes[i.name], i.dtype) for i in declared}
-    asked = config.get("input_layers")
-    if isinstance(asked, dict):
-        fed: Any = {key: given[str(reference[0])] for key, reference in asked.items()}
-    else:
-        fed = list(given.values()) if len(given) > 1 else next(iter(given.values()))
-    outputs = tensors_in(model(root, fed))
+    outputs = tensors_in(model(root, list(given.values()) if len(given) > 1 else next(iter(given.values()))))
     if not program.nodes or not outputs:
         raise UnsupportedError(f"model {shown_value(root.name)} computes nothing from its inputs")
     program.nodes = needed(program.nodes, outputs)
