@@ -345,7 +345,7 @@ def test_operators_of_more_results_than_a_module_has_are_refused() -> None:
 def test_a_name_of_an_operation_that_is_no_text_is_refused_by_name() -> None:
     body = '%0 = "stablehlo.cas\u00e9"(%x) : (tensor<4x8xf32>) -> tensor<4x8xf32>\nreturn %0 : tensor<4x8xf32>'
     for text in (module(body), module(body).replace("\u00e9".encode(), b"\xe5")):
-        with pytest.raises(FormatError, match="an operation 'stablehlo.cas.*letters, digits"):
+        with pytest.raises(FormatError, match=r"an operation 'stablehlo.cas.*letters, digits"):
             read(text)
 
 
@@ -356,7 +356,6 @@ def test_a_call_of_a_library_keeps_a_name_that_is_no_text_with_its_bytes_escaped
     )
     graph = read(module(body).replace("\u00e9".encode(), b"\xe5"))
     assert graph.source_op_name(graph.node_count - 1) == r"made\xe5"
-
 
 
 def test_an_operator_without_its_result_is_refused() -> None:
