@@ -148,6 +148,9 @@ def _other(container: Any, rng: random.Random) -> Any:
     return rng.choice(held) if held else scalar(rng)
 
 
+_LONG = 10_000  # of a text that is repeated: kept inputs are damaged again and again
+
+
 def _near(value: Any, rng: random.Random) -> Any:
     """Nearly the same: of a neighbouring type, sign or size."""
     if isinstance(value, bool):
@@ -162,8 +165,9 @@ def _near(value: Any, rng: random.Random) -> Any:
         except OverflowError:
             return None
     if isinstance(value, str):
+        longer = value * 50 if len(value) < _LONG else value
         return rng.choice(
-            (value.upper(), value + "x", value[:-1], f" {value} ", value * 50, [value], value.replace("-", "_"))
+            (value.upper(), value + "x", value[:-1], f" {value} ", longer, [value], value.replace("-", "_"))
         )
     return scalar(rng)
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from perfpass.predictors.calibration import steps as learned
-from perfpass.predictors.calibration.posterior import Prior, learn
+from perfpass.predictors.calibration.posterior import Prior
 from perfpass.predictors.learned.intervals import pooled_width
 from perfpass.predictors.llm_training import constants
 from perfpass.predictors.llm_training.step import StepTime, timed
@@ -98,7 +98,7 @@ def draws(unit: Unit, prior: Prior, size: int, seed: int) -> Iterator[Drawn]:
         asked = order[size:][~np.isin(unit.same[order[size:]], unit.same[seen])]
         if not len(asked):
             continue
-        found = learn(prior, unit.z[seen], unit.model[seen], ratio[seen], learned.LEAST_POINTS)
+        found = learned.learned_from(prior, unit.z[seen], unit.model[seen], ratio[seen])
         mean, deviation = found.predict(unit.z[asked], unit.model[asked])
         scaled = np.full(len(asked), np.log(np.mean(np.exp(ratio[seen]))))
         yield Drawn(asked, mean, scaled, deviation, ratio[asked] - mean)
