@@ -365,11 +365,32 @@ class Writer(Maker):
         before = self.random.random() < 0.5
         half = self.step("mul", x, self.constant()) if before else x
         erf = self.step("erf", self.step("div", x, self.constant()))
-        out = self.step("mul", self.step("add", erf, self.constant()), half)
+        out = self.step("mul", self.by_number("add", erf), half)
         return out if before else self.step("mul", out, self.constant())
 
+    def by_number(self, op: str, x: int) -> int:
+        """An operator with a number, which is an input or, as PyTorch records it, none."""
+        return self.step(op, x) if self.random.random() < 0.3 else self.step(op, x, self.constant())
+
+    def gelu_by_tanh(self, x: int) -> int:
+        halved = self.random.choice(("x", "x", "sum", "product", "not at all"))
+        half = self.by_number(self.random.choice(("mul", "div")), x) if halved == "x" else x
+        if self.random.random() < 0.4:  # c x * (1 + 0.044715 x * x)
+            square = self.step("mul", self.by_number("mul", x), x)
+            cubic = self.step("mul", self.by_number("mul", x), self.by_number("add", square))
+        else:  # c (x + 0.044715 x^3)
+            by_power = self.random.random() < 0.5
+            cube = self.by_number("pow", x) if by_power else self.step("mul", self.step("mul", x, x), x)
+            cubic = self.by_number("mul", self.step("add", x, self.by_number("mul", cube)))
+        total = self.by_number("add", self.step("tanh", cubic))
+        if halved == "sum":
+            total = self.by_number("mul", total)
+        out = self.step("mul", half, total)
+        return self.by_number("mul", out) if halved == "product" else out
+
     def silu(self, x: int) -> int:
-        return self.step("mul", x, self.step("sigmoid", x))
+        scaled = self.by_number("mul", x) if self.random.random() < 0.3 else x
+        return self.step("mul", x, self.step("sigmoid", scaled))
 
     def hard_swish(self, x: int) -> int:
         if self.random.random() < 0.2:
@@ -460,7 +481,7 @@ def written_out(draw: st.DrawFn, max_patterns: int = 6) -> OpGraph:
         pattern = maker.random.choice(
             [
                 *(maker.layer_norm, maker.gelu, maker.silu, maker.hard_swish, maker.linear, maker.biased, maker.turned),
-                *(maker.softmax_attention, maker.softmax_attention, maker.layer_norm_by_sums),
+                *(maker.softmax_attention, maker.softmax_attention, maker.layer_norm_by_sums, maker.gelu_by_tanh),
             ]
         )
         x = pattern(x)

@@ -95,11 +95,13 @@ void register_counting(nb::module_& m) {
       nb::arg("planned_weight_bytes"));
   m.def(
       "count_graphs",
-      [](const nb::list& given, std::string_view float_as, bool strided, bool folds, std::int64_t alignment_bytes,
-         std::string_view allocator, int weight_copies, bool training, bool autocast, unsigned threads) {
+      [](const nb::list& given, std::string_view float_as, bool strided, bool folds, bool fuses,
+         std::int64_t alignment_bytes, std::string_view allocator, int weight_copies, bool training, bool autocast,
+         unsigned threads) {
         const CountingOptions options{.float_as = floating_dtype(float_as),
                                       .strided = strided,
                                       .folds = folds,
+                                      .fuses = fuses,
                                       .alignment_bytes = alignment_bytes,
                                       .allocator = allocator_from_name(allocator),
                                       .weight_copies = weight_copies,
@@ -119,8 +121,9 @@ void register_counting(nb::module_& m) {
         nb::dict table = columns(std::move(all));
         return nb::make_tuple(table, facts(std::move(all)), problems);
       },
-      nb::arg("items"), nb::arg("float_as"), nb::arg("strided"), nb::arg("folds"), nb::arg("alignment_bytes"),
-      nb::arg("allocator"), nb::arg("weight_copies"), nb::arg("training"), nb::arg("autocast"), nb::arg("threads"),
+      nb::arg("items"), nb::arg("float_as"), nb::arg("strided"), nb::arg("folds"), nb::arg("fuses"),
+      nb::arg("alignment_bytes"), nb::arg("allocator"), nb::arg("weight_copies"), nb::arg("training"),
+      nb::arg("autocast"), nb::arg("threads"),
       "Items are tuples (graph, or path as bytes, or (buffer,); batch or 0; dims; input shapes). Returns the columns "
       "of "
       "all operator tables as run, facts per graph, and (item, error class, message) of those that cannot be counted.");

@@ -50,20 +50,20 @@ void register_features(nb::module_& m) {
       nb::arg("graph"), nb::arg("costs"));
   m.def(
       "table_as_run",
-      [](const OpGraph& graph, const Costs& costs, bool strided, bool folds) {
-        return table_as_run(graph, costs, strided, folds);
+      [](const OpGraph& graph, const Costs& costs, bool strided, bool folds, bool fuses) {
+        return table_as_run(graph, costs, strided, folds, fuses);
       },
-      nb::arg("graph"), nb::arg("costs"), nb::arg("strided"), nb::arg("folds"));
+      nb::arg("graph"), nb::arg("costs"), nb::arg("strided"), nb::arg("folds"), nb::arg("fuses"));
   m.def("fixed_nodes", [](const OpGraph& graph) { return own(fixed_nodes(graph)); }, nb::arg("graph"));
   m.def("folded_nodes", [](const OpGraph& graph) { return own(folded_nodes(graph)); }, nb::arg("graph"));
   m.def(
       "rows_as_run",
-      [](const OpGraph& graph, const Costs& costs, bool strided, bool folds) {
+      [](const OpGraph& graph, const Costs& costs, bool strided, bool folds, bool fuses) {
         Placement places;
-        table_as_run(graph, costs, strided, folds, &places);
+        table_as_run(graph, costs, strided, folds, fuses, &places);
         return nb::make_tuple(own(std::move(places.row)), own(std::move(places.into)));
       },
-      nb::arg("graph"), nb::arg("costs"), nb::arg("strided"), nb::arg("folds"));
+      nb::arg("graph"), nb::arg("costs"), nb::arg("strided"), nb::arg("folds"), nb::arg("fuses"));
   m.def(
       "node_features",
       [](const OpGraph& graph, const Costs& costs, std::string_view schema) {

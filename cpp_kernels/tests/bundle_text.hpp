@@ -30,7 +30,7 @@ inline std::string engine_bundle() {
   };
   return R"({"format":"perfpass predictor bundle","version":1,"perfpass":"0.0.0",)"
          R"("device":{"id":"board","name":"Board","memory_bytes":1e9},"runtime":"tensorrt","precision":"fp32",)"
-         R"("coverage":0.9,"counting":{"float_as":"float32","strided":false,"folds":false,"alignment_bytes":64,"allocator":"none",)"
+         R"("coverage":0.9,"counting":{"float_as":"float32","strided":false,"folds":false,"fuses":true,"alignment_bytes":64,"allocator":"none",)"
          R"("weight_copies":1},"operators":[)" +
          operators + R"(],"families":)" + families + R"(,"family_of_operator":[)" + family +
          R"(],"vector_attention":true,"time":{"kind":"engine",)" + each("speed", "1e13") + each("fed", "1e13") +

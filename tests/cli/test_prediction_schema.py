@@ -27,6 +27,7 @@ RESNET = str(ROOT / "examples" / "resnet50.onnx")
         {"device": "h100", "mode": "training", "optimizer": "adamw"},
         {"device": "h100", "precision": "int8"},
         {"device": "cpu", "runtime": "onnxruntime"},
+        {"device": "a100-80gb", "runtime": "tensorrt", "cuda_graph": True},
         {"device": "a100-80gb", "limits": perfpass.Limits(latency_ms=5, energy_j=1, memory_bytes=2**31)},
         {"device": "rtx-3090", "mode": "training", "predictor": "trappm"},
     ],

@@ -113,6 +113,41 @@ def test_every_spelling_of_a_hard_swish_is_one_kernel(written):
     assert_as_the_twin(graph, "onnxruntime")
 
 
+@pytest.mark.parametrize("name", ["gelu_new", "gelu_fast", "quick_gelu", "gelu_python", "gelu_pytorch_tanh"])
+def test_an_activation_in_parts_is_one_kernel_by_every_route_where_the_runtime_fuses_it(tmp_path, name):
+    import torch
+    from transformers.activations import ACT2FN
+
+    module, shape = ACT2FN[name].eval(), (2, 4, 8)
+    graphs = {"torch": load(module, input_shape=shape[1:], batch=2)}
+    ways = {
+        "legacy": {"dynamo": False, "opset_version": 17},
+        "dynamo": {"dynamo": True, "opset_version": 18, "external_data": False, "verbose": False},
+    }
+    for way, how in ways.items():
+        torch.onnx.export(module, (torch.zeros(shape),), str(tmp_path / "m.onnx"), **how)
+        graphs[way] = load(tmp_path / "m.onnx")
+    one = {"silu" if name == "quick_gelu" else "gelu": 1}
+    for way, graph in graphs.items():
+        for runtime in ("torch.compile", "onnxruntime", "tensorrt"):
+            assert kernels(tables(graph, runtime)[1]) == one, (way, runtime)
+            assert_as_the_twin(graph, runtime)
+    parts = kernels(tables(graphs["torch"])[1])
+    assert parts == (one if name == "gelu_pytorch_tanh" else kernels(tables(graphs["torch"])[0]))
+
+
+def test_a_gelu_in_parts_takes_its_eight_kernels_in_pytorch_and_one_elsewhere_by_either_route(tmp_path):
+    import torch
+    from transformers.activations import ACT2FN
+
+    module = ACT2FN["gelu_new"].eval()
+    traced = load(module, input_shape=(4, 8), batch=2)
+    torch.onnx.export(module, (torch.zeros((2, 4, 8)),), str(tmp_path / "m.onnx"), dynamo=False, opset_version=17)
+    for graph in (traced, load(tmp_path / "m.onnx")):
+        assert sum(kernels(tables(graph, "torch")[1]).values()) == 8
+        assert sum(kernels(tables(graph, "onnxruntime")[1]).values()) == 1
+
+
 class Written:
     """A graph of operators one after another, as a source calls them."""
 
@@ -371,7 +406,7 @@ def test_exported_models_have_the_same_table_as_in_the_plain_twin(examples, name
 
 
 @settings(max_examples=150)
-@given(written_out(), st.sampled_from(["torch", "tvm"]))
+@given(written_out(), st.sampled_from(["torch", "torch.compile", "tvm"]))
 def test_written_out_patterns_and_what_resembles_them_have_the_same_table_as_in_the_plain_twin(graph, runtime):
     assert_as_the_twin(graph, runtime)
 

@@ -116,25 +116,27 @@ def test_levels_of_engines_that_are_none_say_so(values):
         EngineTimes.from_dict(values)
 
 
-def _rows(boards, kinds, factor):
+def _rows(boards, kinds, factor, *, cuda_graph=False):
     """Times that `EngineTimes` says of one graph on some boards, times ``factor`` of each."""
     parts, sums = [], []
     for name in boards:
-        way, tables = Way(device(name), "fp16", "tensorrt"), tables_of(kinds, 1024)
+        way, tables = Way(device(name), "fp16", "tensorrt", cuda_graph=cuda_graph), tables_of(kinds, 1024)
         done = work(tables.table, way, engine=True)
         both = np.zeros((2, len(FAMILIES)))
         np.add.at(both[0], done.family, done.seconds)
         np.add.at(both[1], done.family, done.issued)
-        sums.append((PLAIN.seconds(tables, way).total[0], *both, engines.launch_s(way)))
+        sums.append((PLAIN.seconds(tables, way).total[0], *both, engines.launch_s(way), cuda_graph))
         parts.append((engines.kernels_of(way), generation(way.device), way.device.id))
     names = pd.DataFrame(parts, columns=["precision", "generation", "device"])
     names = names.assign(source="a", runtime="tensorrt", engine="tensorrt", group="a")
-    measured, device_s, launches, start = (np.array(v) for v in zip(*sums, strict=True))
-    return fitting.Rows(names, measured * factor, device_s, launches, start)
+    measured, device_s, launches, start, replayed = (np.array(v) for v in zip(*sums, strict=True))
+    return fitting.Rows(names, measured * factor, device_s, launches, start, replayed)
 
 
-def test_what_is_fitted_is_what_predicts():
-    rows = _rows(("t4", "l4", "a100-80gb"), ["dense", "attention", "layer_norm", "relu", "transpose"], 1.0)
+@pytest.mark.parametrize("cuda_graph", [False, True])
+def test_what_is_fitted_is_what_predicts(cuda_graph):
+    kinds = ["dense", "attention", "layer_norm", "relu", "transpose"]
+    rows = _rows(("t4", "l4", "a100-80gb"), kinds, 1.0, cuda_graph=cuda_graph)
     found, _ = fitting._Model(rows).evaluate(np.zeros(len(fitting._Model(rows).names)))
     assert np.exp(found) == pytest.approx(rows.measured_s, rel=1e-12)
 

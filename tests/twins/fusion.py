@@ -62,7 +62,9 @@ def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, ru
         free |= np.array([_by_strides(links, n) for n in range(len(rows))], dtype=bool)
     table, rows = _show(free, table, rows, np.asarray(graph.core.repeat))
     result = _Rows(table, rows, np.asarray(graph.core.repeat))
-    patterns = (_layer_norms(links), _gelus(links), _silus(links), *_hard_activations(links), _linears(links))
+    fuses = kind == "gpu" and runtime in ("torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
+    activations = (_gelus(links, fuses), _silus(links, fuses), *_hard_activations(links))
+    patterns = (_layer_norms(links), *activations, _linears(links))
     for fused in (*patterns, _around_kernels(links)):
         result.merge(fused)
     attention = _attention(links)
@@ -152,12 +154,19 @@ class _Links:
             constant |= (made >= 0) & self.fixed[made]
         return constant
 
-    def after(self, nodes: np.ndarray, *names: str, constant: bool = False) -> np.ndarray:
-        """The only reader of each node if it is one of the operators (with a constant operand), else -1."""
+    def by_number(self, nodes: np.ndarray) -> np.ndarray:
+        """Whether each node takes one tensor of data beside a constant, or a number that is no input."""
+        return self.has_constant(nodes) | (self.tensor(nodes, 1) < 0)
+
+    def after(self, nodes: np.ndarray, *names: str, constant: bool = False, number: bool = False) -> np.ndarray:
+        """The only reader of each node if it is one of the operators (with a constant operand), else -1.
+
+        ``number``: with one, or with a number that is no input.
+        """
         reader = np.where(nodes >= 0, self.next[nodes], -1)
         fits = self.is_op(reader, *names)
         if constant:
-            fits &= self.has_constant(reader)
+            fits &= self.by_number(reader) if number else self.has_constant(reader)
         return np.where(fits, reader, -1)
 
 
@@ -252,29 +261,86 @@ def _keep_last(op: str, chain: np.ndarray) -> _Fused:
     return _Fused(op, anchor, np.unique(parts))
 
 
-def _gelus(links: _Links) -> _Fused:
+def _gelus(links: _Links, fuses: bool) -> _Fused:
     """GELU: x / sqrt(2) -> erf -> + 1 -> * x -> / 2, the halving before or after."""
     erf = links.of("erf")
     scaled = links.maker(erf, 0)
     scaled = np.where(links.is_op(scaled, "div", "mul") & (links.next[scaled] == erf), scaled, -1)
-    plus_one = links.after(erf, "add", constant=True)
+    plus_one = links.after(erf, "add", constant=True, number=fuses)
     times_x = links.after(plus_one, "mul")
-    halved = links.after(times_x, "mul", "div", constant=True)
+    halved = links.after(times_x, "mul", "div", constant=True, number=fuses)
     whole = times_x >= 0
     # Half of x, made before: the other operand of the product.
     other = np.where(links.maker(times_x, 0) == plus_one, links.maker(times_x, 1), links.maker(times_x, 0))
     half = np.where(links.is_op(other, "mul", "div") & (links.next[other] == times_x) & (halved < 0), other, -1)
     parts = np.stack([scaled, plus_one, times_x, halved, half])[:, whole]
-    return _Fused("gelu", erf[whole], np.unique(parts[parts >= 0]))
+    by_tanh = _gelus_by_tanh(links) if fuses else ([], [])
+    anchors = np.concatenate([erf[whole], np.array(by_tanh[0], dtype=int)])
+    return _Fused("gelu", anchors, np.unique(np.concatenate([parts[parts >= 0], np.array(by_tanh[1], dtype=int)])))
 
 
-def _silus(links: _Links) -> _Fused:
-    """SiLU: x * sigmoid(x)."""
+def _gelus_by_tanh(links: _Links) -> tuple[list[int], list[int]]:
+    """Anchors and parts of x / 2 * (1 + tanh(cubic of x)), one at a time."""
+    anchors: list[int] = []
+    parts: list[int] = []
+
+    def after(node: int, *names: str, number: bool = False) -> int:
+        return int(links.after(np.array([node]), *names, constant=number, number=number)[0])
+
+    for tanh in links.of("tanh").tolist():
+        plus_one = after(tanh, "add", number=True)
+        half_sum = after(plus_one, "mul", "div", number=True)
+        factor = half_sum if half_sum >= 0 else plus_one
+        product = after(factor, "mul")
+        if product < 0:
+            continue
+        read = [int(links.tensor(np.array([product]), slot)[0]) for slot in (0, 1)]
+        x = read[1] if links.producer_of(np.array(read))[0] == factor else read[0]
+        halved = after(product, "mul", "div", number=True)
+        half = np.array([links.producer_of(np.array([x]))[0]])
+        halves = bool((links.is_op(half, "mul", "div") & links.by_number(half) & (links.next[half] == product))[0])
+        if half_sum >= 0:
+            chain = [plus_one, half_sum, product]
+        elif halves:
+            chain, x = [plus_one, int(half[0]), product], int(links.data(half)[0])
+        else:
+            chain = [plus_one, product, halved]
+        cubic: list[int] = []
+        if min(chain) >= 0 and x >= 0 and _powers(links, int(links.tensor(np.array([tanh]), 0)[0]), x, cubic) == 3:
+            anchors.append(tanh)
+            parts += [*chain, *cubic]
+    return anchors, parts
+
+
+def _powers(links: _Links, tensor: int, x: int, nodes: list[int]) -> float:
+    """The highest power of ``x`` in a tensor made of at most eight nodes read once; NaN for what is no polynomial."""
+    if tensor == x:
+        return 1.0
+    if tensor < 0 or not links.varies(np.array([tensor]))[0]:
+        return 0.0
+    node = int(links.producer_of(np.array([tensor]))[0])
+    if node < 0 or links.next[node] < 0 or not links.is_op(np.array([node]), "add", "mul", "pow")[0] or len(nodes) == 8:
+        return np.nan
+    nodes.append(node)
+    first, second = (_powers(links, int(links.tensor(np.array([node]), slot)[0]), x, nodes) for slot in (0, 1))
+    name = OPERATORS[links.op[node]]
+    if name == "pow":
+        return 3.0 * first if second == 0 else np.nan
+    return first + second if name == "mul" else max(first, second) if first == first and second == second else np.nan
+
+
+def _silus(links: _Links, fuses: bool) -> _Fused:
+    """SiLU: x * sigmoid(x); also of a multiple of x."""
     sigmoid = links.of("sigmoid")
     product = links.after(sigmoid, "mul")
     x = links.tensor(sigmoid, 0)
     whole = (product >= 0) & ((links.tensor(product, 0) == x) | (links.tensor(product, 1) == x))
-    return _Fused("silu", sigmoid[whole], product[whole])
+    scaled = links.maker(sigmoid, 0)
+    x = links.data(scaled)
+    quick = links.is_op(scaled, "mul") & links.by_number(scaled) & (links.next[scaled] == sigmoid) & (product >= 0)
+    quick &= ~whole & ((links.tensor(product, 0) == x) | (links.tensor(product, 1) == x)) & fuses
+    parts = np.concatenate([product[whole | quick], scaled[quick]])
+    return _Fused("silu", sigmoid[whole | quick], np.unique(parts))
 
 
 def _hard_activations(links: _Links) -> tuple[_Fused, _Fused]:

@@ -36,6 +36,7 @@ struct CountingOptions {
   DType float_as = DType::undefined;  // as in CostOptions
   bool strided = true;                // as in table_as_run
   bool folds = false;                 // as in table_as_run
+  bool fuses = false;                 // as in table_as_run
   std::int64_t alignment_bytes = 1;   // as in MemoryOptions
   Allocator allocator = Allocator::none;
   int weight_copies = 1;

@@ -33,7 +33,7 @@ std::int64_t leading_dim(const OpGraph& graph) {
 Counted count(const OpGraph& graph, std::int64_t batch, const CountingOptions& options) {
   Counted found;
   const Costs costs = count_costs(graph, {options.float_as});
-  found.table = table_as_run(graph, costs, options.strided, options.folds);
+  found.table = table_as_run(graph, costs, options.strided, options.folds, options.fuses);
   const MemoryPlan plan = plan_memory(graph, {options.float_as, options.alignment_bytes});
   found.batch = batch > 0 ? batch : leading_dim(graph);
   found.weight_bytes = plan.weight_bytes;

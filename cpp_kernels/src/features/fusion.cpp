@@ -196,15 +196,16 @@ std::vector<std::uint8_t> folded_nodes(const OpGraph& graph) {
   return {links.folded().begin(), links.folded().end()};
 }
 
-OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, bool folds, Placement* places) {
+OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, bool folds, bool fuses,
+                           Placement* places) {
   std::vector<std::int32_t> row_of;
   OperatorTable table = operator_table(graph, costs, &row_of);
   const Links links(graph);
   show(graph, links, strided, folds, table, row_of);
   Edited edited(graph, std::move(table), std::move(row_of));
   const auto [swishes, sigmoids] = detail::hard_activations(links);
-  for (const Fused& fused : {detail::layer_norms(links), detail::gelus(links), detail::silus(links), swishes, sigmoids,
-                             detail::linears(graph, links), detail::around_kernels(graph, links)}) {
+  for (const Fused& fused : {detail::layer_norms(links), detail::gelus(links, fuses), detail::silus(links, fuses),
+                             swishes, sigmoids, detail::linears(graph, links), detail::around_kernels(graph, links)}) {
     edited.merge(fused);
   }
   edited.merge(detail::attentions(graph, links));

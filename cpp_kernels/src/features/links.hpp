@@ -91,10 +91,7 @@ class Links {
     const auto inputs = g_.node_inputs(n);
     return slot < inputs.size() ? inputs[slot] : kNone;
   }
-  NodeId maker(NodeId n, std::size_t slot) const noexcept {
-    const TensorId t = tensor(n, slot);
-    return t == kNone ? kNone : g_.producer[t];
-  }
+  NodeId maker(NodeId n, std::size_t slot) const noexcept { return maker_of(tensor(n, slot)); }
   /// [N] nodes that runtimes compute when a model is loaded.
   const std::vector<bool>& folded() const noexcept { return folded_; }
   /// Whether a tensor is a weight or a literal, or computed from these and shapes alone.
@@ -111,6 +108,10 @@ class Links {
   }
   /// Whether one of the first two inputs is constant.
   bool has_constant(NodeId n) const noexcept { return constant(tensor(n, 0)) || constant(tensor(n, 1)); }
+  /// Whether a node takes one tensor of data beside a constant; numbers are no inputs of what PyTorch recorded.
+  bool by_number(NodeId n) const noexcept { return has_constant(n) || (n != kNone && tensor(n, 1) == kNone); }
+  /// What makes a tensor, else kNone.
+  NodeId maker_of(TensorId t) const noexcept { return t == kNone ? kNone : g_.producer[t]; }
   /// The first of two inputs that is computed from data, else the first.
   std::size_t data_slot(NodeId n) const noexcept {
     const auto varies = [&](TensorId t) { return t != kNone && !constant(t); };
@@ -127,6 +128,12 @@ class Links {
   NodeId after_with_constant(NodeId n, const Some& some) const noexcept {
     const NodeId reader = after(n, some);
     return reader != kNone && has_constant(reader) ? reader : kNone;
+  }
+  /// The same, where that reader takes a number or a constant.
+  template <typename Some>
+  NodeId after_by_number(NodeId n, const Some& some) const noexcept {
+    const NodeId reader = after(n, some);
+    return reader != kNone && by_number(reader) ? reader : kNone;
   }
   template <typename Visit>
   void each(OpKind op, const Visit& visit) const {

@@ -1,5 +1,6 @@
 #include "features/patterns.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -18,11 +19,14 @@ const OperatorSet kMasking{add, mul, div, where, cast, clip};
 const OperatorSet kMaskMaker{matmul, add, mul, div, where, cast};
 const OperatorSet kScaling{mul, div};
 const OperatorSet kSquare{OpKind::pow, mul};
+const OperatorSet kPolynomial{add, mul, OpKind::pow};
 const OperatorSet kRoot{OpKind::sqrt, rsqrt};
 const OperatorSet kMean{reduce_mean};
 const OperatorSet kVariance{reduce_mean, reduce_variance};
 const OperatorSet kAround{conv, conv_transpose, dense, max_pool};
 const OperatorSet kAfterSoftmax{cast, dropout, identity};
+constexpr int kCube = 3;                // the degree of the cubic in a GELU by tanh, and its power
+constexpr std::size_t kCubicParts = 8;  // of which it is made at most; five or six are usual
 // What torch does by changing strides, and a file by an operator of its own.
 const OperatorSet kStrided{transpose, split, slice, expand, gather};
 
@@ -127,10 +131,53 @@ Fused layer_norms(const Links& links) {
   return std::move(found).once();
 }
 
-Fused gelus(const Links& links) {
+namespace {
+
+/// The degree in `x` of a tensor that sums, products and a power of it make, each read once, which go to `parts`; none
+/// for any other tensor.
+std::optional<int> degree(const Links& links, TensorId t, TensorId x, std::vector<NodeId>& parts) {
+  if (t == x) return 1;
+  if (t == kNone || links.constant(t)) return 0;
+  const NodeId n = links.maker_of(t);
+  if (!links.is(n, kPolynomial) || links.next(n) == kNone || parts.size() == kCubicParts) return {};
+  parts.push_back(n);
+  const auto first = degree(links, links.tensor(n, 0), x, parts), second = degree(links, links.tensor(n, 1), x, parts);
+  if (!first || !second) return {};
+  if (links.is(n, add)) return std::max(*first, *second);
+  if (links.is(n, mul)) return *first + *second;
+  return *second == 0 ? std::optional(kCube * *first) : std::nullopt;
+}
+
+/// x / 2 * (1 + tanh(cubic of x)), the half of x, of the sum, or of the product.
+void add_by_tanh(const Links& links, Fused& found) {
+  links.each(OpKind::tanh, [&](NodeId node) {
+    const NodeId plus_one = links.after_by_number(node, add);
+    const NodeId half_sum = links.after_by_number(plus_one, kScaling);
+    const NodeId factor = half_sum != kNone ? half_sum : plus_one;
+    const NodeId product = links.after(factor, mul);
+    if (product == kNone) return;
+    const std::size_t beside = links.maker(product, 0) == factor ? 1 : 0;
+    const NodeId other = links.maker(product, beside);
+    const bool halves =
+        half_sum == kNone && links.is(other, kScaling) && links.by_number(other) && links.next(other) == product;
+    const NodeId half_product = half_sum != kNone || halves ? kNone : links.after_by_number(product, kScaling);
+    if (half_sum == kNone && !halves && half_product == kNone) return;
+    const TensorId x = halves ? links.tensor(other, links.data_slot(other)) : links.tensor(product, beside);
+    std::vector<NodeId> cubic;
+    if (x == kNone || degree(links, links.tensor(node, 0), x, cubic) != kCube) return;
+    found.anchor.push_back(node);
+    for (const NodeId n : cubic) found.part(n);
+    for (const NodeId n : {plus_one, half_sum, halves ? other : kNone, product, half_product}) found.part(n);
+  });
+}
+
+}  // namespace
+
+Fused gelus(const Links& links, bool fuses) {
   Fused found{gelu, {}, {}};
+  if (fuses) add_by_tanh(links, found);
   links.each(erf, [&](NodeId node) {
-    const NodeId plus_one = links.after_with_constant(node, add);
+    const NodeId plus_one = fuses ? links.after_by_number(node, add) : links.after_with_constant(node, add);
     const NodeId times_x = links.after(plus_one, mul);
     if (times_x == kNone) return;
     found.anchor.push_back(node);
@@ -138,7 +185,8 @@ Fused gelus(const Links& links) {
     if (links.is(scaled, kScaling) && links.next(scaled) == node) found.part(scaled);
     found.part(plus_one);
     found.part(times_x);
-    const NodeId halved = links.after_with_constant(times_x, kScaling);
+    const NodeId halved =
+        fuses ? links.after_by_number(times_x, kScaling) : links.after_with_constant(times_x, kScaling);
     found.part(halved);
     // Half of x, made before: the other operand of the product.
     const NodeId other = links.maker(times_x, links.maker(times_x, 0) == plus_one ? 1 : 0);
@@ -147,16 +195,23 @@ Fused gelus(const Links& links) {
   return std::move(found).once();
 }
 
-Fused silus(const Links& links) {
+Fused silus(const Links& links, bool fuses) {
   Fused found{silu, {}, {}};
   links.each(sigmoid, [&](NodeId node) {
     const NodeId product = links.after(node, mul);
-    const TensorId x = links.tensor(node, 0);
-    if (product == kNone || (links.tensor(product, 0) != x && links.tensor(product, 1) != x)) return;
+    const auto with = [&](TensorId x) { return links.tensor(product, 0) == x || links.tensor(product, 1) == x; };
+    if (product == kNone) return;
+    NodeId scaled = kNone;
+    if (!with(links.tensor(node, 0))) {
+      scaled = links.maker(node, 0);
+      const bool quick = fuses && links.is(scaled, mul) && links.by_number(scaled) && links.next(scaled) == node;
+      if (!quick || !with(links.tensor(scaled, links.data_slot(scaled)))) return;
+    }
     found.anchor.push_back(node);
+    found.part(scaled);
     found.part(product);
   });
-  return found;
+  return std::move(found).once();
 }
 
 HardActivations hard_activations(const Links& links) {

@@ -54,10 +54,11 @@ struct HardActivations {
 /// (x - mean) / sqrt(variance + eps) * weight + bias: the variance in parts, as exporters before opset 17 write it, or
 /// one operator; divided by the root or multiplied by its reciprocal; or as a product and a sum, as TensorFlow Lite.
 Fused layer_norms(const Links& links);
-/// GELU: x / sqrt(2) -> erf -> + 1 -> * x -> / 2, the halving before or after.
-Fused gelus(const Links& links);
-/// SiLU: x * sigmoid(x).
-Fused silus(const Links& links);
+/// GELU: x / sqrt(2) -> erf -> + 1 -> * x -> / 2, the halving before or after. Where the runtime `fuses`, also of what
+/// PyTorch recorded, and by tanh: x / 2 * (1 + tanh(c (x + 0.044715 x^3))), the cube a power or products.
+Fused gelus(const Links& links, bool fuses);
+/// SiLU: x * sigmoid(x). Where the runtime `fuses`, also the quick GELU: x * sigmoid(1.702 x).
+Fused silus(const Links& links, bool fuses);
 /// The sixth of a hard swish is also taken before the addition, or of the product.
 HardActivations hard_activations(const Links& links);
 /// Products with a weight, and the addition of a constant right after: one kernel.

@@ -188,6 +188,7 @@ CountingOptions counting_of(const Object& o) {
   if (!is_floating(found.float_as)) refuse("counting.float_as", "'" + o.text("float_as") + "' is no floating type");
   found.strided = o.flag("strided");
   found.folds = o.flag("folds");
+  found.fuses = o.flag("fuses");
   const auto whole = [&o](const char* name, double most) {
     const double value = o.number(name);
     if (value < 1 || value > most || value != std::floor(value)) refuse(o.path(name), "not a whole number in range");

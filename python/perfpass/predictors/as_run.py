@@ -20,7 +20,7 @@ from perfpass import _core
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph import ATTRIBUTES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
 from perfpass.predictors.inference.engines import ENGINES, EngineTimes, ran_as
-from perfpass.predictors.inference.fusion import folds, strided
+from perfpass.predictors.inference.fusion import folds, fuses, strided
 from perfpass.predictors.inference.operators import work
 from perfpass.predictors.way import STANDING_IN
 from perfpass.text import unknown
@@ -165,7 +165,8 @@ def as_run(run: Run, ms: Sequence[float]) -> AsRun:
     """
     graph, way = run.graph, run.way
     check(way.runtime)
-    how = strided(way.runtime, way.device.kind), folds(way.runtime)
+    kind = way.device.kind
+    how = strided(way.runtime, kind), folds(way.runtime), fuses(way.runtime, kind)
     row, into = (np.asarray(a) for a in _core.rows_as_run(graph.core, run.costs.core, *how))
     moved = (np.asarray(run.table.view) == 0)[row]
     if folds(way.runtime):  # they run operators of a file that PyTorch does by strides; their time is in others'

@@ -57,6 +57,7 @@ def predict(
     frozen: Sequence[str] = (),
     assume: Mapping[str, int] | None = None,
     sparsity: str | None = None,
+    cuda_graph: bool = False,
     calibration: bool | Calibration | Schedules = True,
     processes: int | None = None,
     predictor: str = registry.DEFAULT,
@@ -81,7 +82,9 @@ def predict(
     tokens evenly over N experts of a mixture (all that the tokens can reach if not stated), ``{"detections": N}`` lets
     N boxes an image pass each threshold of a detector (100), ``{"frames": N}`` has a token of a text spoken for N
     frames of sound (2); what is not stated is named in the support and widens the intervals. ``sparsity``: "2:4" where
-    every product with weights is so sparse (inference in tensorrt; in torch linear layers alone). ``calibration``: True
+    every product with weights is so sparse (inference in tensorrt; in torch linear layers alone). ``cuda_graph``: the
+    kernels of an engine (inference in tensorrt or onnxruntime) are captured once and replayed with one call of the
+    host. ``calibration``: True
     takes what `perfpass calibrate` has stored of the device, False ignores it; of inference alone, a Calibration is
     used itself, and so are the Schedules of TVM's tuning records (``tvm_perfpass.read_schedules``). ``processes``
     (inference alone): how many MPS processes share the device, each running the model; the latency is that of one, the
@@ -98,7 +101,7 @@ def predict(
     target = find_device(device)
     # Before the model is read: a wrong argument should not cost the time of a large one.
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
-    check(target, batch=batch, optimizer=optimizer, sparsity=sparsity, **how)
+    check(target, batch=batch, optimizer=optimizer, sparsity=sparsity, cuda_graph=cuda_graph, **how)
     if frozen and mode != "training":
         raise ArgumentError(f"frozen={shown_value(frozen)} needs mode='training'; inference trains nothing")
     registry.check(predictor)
@@ -107,7 +110,8 @@ def predict(
     source: dict[str, Any] = {"input_shape": input_shape, "dims": dims, "frozen": frozen}
     graph = load(model, batch=batch, assume=assume, **source)
     graph = replace(graph, unasked=graph.unasked or left)
-    how |= {"optimizer": optimizer, "sparsity": sparsity, "calibration": calibration, "processes": processes}
+    how |= {"optimizer": optimizer, "sparsity": sparsity, "cuda_graph": cuda_graph}
+    how |= {"calibration": calibration, "processes": processes}
 
     recorded = mode == "training" and runtime == "torch" and _is_module(model)
 
@@ -155,7 +159,7 @@ def predict(
 
 def _asked(graph: OpGraph, device: Device, batch: int | None, how: Mapping[str, Any], name: str) -> Asked:
     """What was asked, for the evidence behind the answer."""
-    counted = ("precision", "mode", "runtime", "layout", "optimizer", "sparsity")
+    counted = ("precision", "mode", "runtime", "layout", "optimizer", "sparsity", "cuda_graph")
     run = {"device": device, "batch": batch, **{key: how[key] for key in counted}}
     return Asked(partial(run_of, graph, **run), how["mode"], name, how["processes"])
 
@@ -223,6 +227,7 @@ def predict_graph(
     layout: str = "nchw",
     optimizer: str | None = None,
     sparsity: str | None = None,
+    cuda_graph: bool = False,
     calibration: bool | Calibration | Schedules = True,
     processes: int | None = None,
     limits: Limits | None = None,
@@ -234,7 +239,8 @@ def predict_graph(
     (TrainingGraph) is refused.
     """
     how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
-    how |= {"optimizer": optimizer, "sparsity": sparsity, "calibration": calibration, "processes": processes}
+    how |= {"optimizer": optimizer, "sparsity": sparsity, "cuda_graph": cuda_graph}
+    how |= {"calibration": calibration, "processes": processes}
     target, own = find_device(device), batch
     if batch is not None and isinstance(graph, OpGraph):
         from perfpass.graph.held_batch import check_held
@@ -331,6 +337,7 @@ def _answered(run: Run, mode: str, calibration: bool | Calibration | Schedules, 
             "runtime": way.runtime,
             "layout": way.layout,
             **({"optimizer": way.optimizer} if mode == "training" else {}),
+            **({"cuda_graph": True} if way.cuda_graph else {}),
             **({} if processes is None else {"processes": processes}),
             **_read(graph),
         },
@@ -382,6 +389,7 @@ def run_of(
     layout: str = "nchw",
     optimizer: str | None = None,
     sparsity: str | None = None,
+    cuda_graph: bool = False,
 ) -> Run:
     """What predictors take: the graph counted and planned; the arguments are those of `predict_graph`."""
     from perfpass.graph import costs, frozen
@@ -396,6 +404,7 @@ def run_of(
         layout=layout,
         optimizer=optimizer,
         sparsity=sparsity,
+        cuda_graph=cuda_graph,
     )
     graph, kind = planned.graph, planned.way.device.kind
     counted = costs.count(graph, float_as=planned.float_as)

@@ -15,7 +15,7 @@ from perfpass import _core
 from perfpass.graph import frozen
 from perfpass.graph.costs import count
 from perfpass.graph.step import PHASES
-from perfpass.predictors.inference.fusion import as_run, folds, strided
+from perfpass.predictors.inference.fusion import as_run, folds, fuses, strided
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.training_step.predictor import StepPredictor
 
@@ -81,7 +81,7 @@ def _shared(of_row: np.ndarray, row: np.ndarray, repeat: np.ndarray, first: np.n
 
 def _rows(run: Run, training: bool) -> np.ndarray:
     runtime, kind = run.way.runtime, run.way.device.kind
-    how = strided(runtime, kind), folds(runtime)
+    how = strided(runtime, kind), folds(runtime), fuses(runtime, kind)
 
     def place(graph: OpGraph) -> np.ndarray:
         return np.asarray(_core.rows_as_run(graph.core, count(graph, float_as=run.float_as).core, *how)[0])

@@ -16,7 +16,7 @@ from perfpass.prediction import COVERAGE, LEVEL_WIDTHS
 from perfpass.predictors.inference import analytic, cpu_operators, operators
 from perfpass.predictors.inference.cpu import CpuPredictor
 from perfpass.predictors.inference.engines import ran_as
-from perfpass.predictors.inference.fusion import folds, strided
+from perfpass.predictors.inference.fusion import folds, fuses, strided
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.workload import check
@@ -69,6 +69,7 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
             "float_as": work.float_as,
             "strided": strided(runtime, device.kind),
             "folds": folds(runtime),
+            "fuses": fuses(runtime, device.kind),
             "alignment_bytes": allocation.alignment_bytes(runtime),
             "allocator": allocation.allocator(device, runtime),
             "weight_copies": allocation.weight_copies(way.precision, runtime),

@@ -26,6 +26,7 @@ class Way:
     where a predictor has none of the device, today's (``present``).
 
     ``optimizer``: of a training step. ``copied_bytes``: input that is copied from host memory within the timed region.
+    ``cuda_graph``: an engine's kernels were captured once and are replayed with one call.
     """
 
     device: Device
@@ -35,6 +36,7 @@ class Way:
     optimizer: str | None = None
     torch_version: str | None = None
     copied_bytes: float = 0.0
+    cuda_graph: bool = False
 
     @property
     def as_measured(self) -> Way:

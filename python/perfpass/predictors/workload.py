@@ -41,6 +41,7 @@ _FLOATING = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "
 _MEASURED = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
 RUNTIMES = (*_MEASURED, *STANDING_IN)
 LAYOUTS = ("nchw", "nhwc")
+_REPLAYED = ("tensorrt", "onnxruntime")  # engines that capture their kernels as a CUDA graph where they are asked to
 MAX_BATCH = 1 << 20
 DEFAULT_OPTIMIZER = "momentum"  # what the training records ran
 
@@ -57,6 +58,7 @@ class Workload:
     optimizer: str | None = None  # of a training step, else None
     sparsity: str | None = None  # of the weights (perfpass.predictors.sparsity)
     quantised: str | None = None  # as (perfpass.predictors.quantisation); ``precision`` is that of all else
+    cuda_graph: bool = False  # an engine's kernels are captured once and replayed
 
     @property
     def float_as(self) -> str:
@@ -65,7 +67,7 @@ class Workload:
 
     def on(self, device: Device) -> Way:
         """How it runs on a device."""
-        return Way(device, self.precision, self.runtime, self.layout, self.optimizer)
+        return Way(device, self.precision, self.runtime, self.layout, self.optimizer, cuda_graph=self.cuda_graph)
 
 
 def check(
@@ -78,6 +80,7 @@ def check(
     layout: str,
     optimizer: str | None = None,
     sparsity: str | None = None,
+    cuda_graph: bool = False,
 ) -> Workload:
     """The checked workload.
 
@@ -118,8 +121,20 @@ def check(
         raise UnsupportedError(f"sparsity {sparsity} beside {scheme} is not predicted; leave one of them out")
     if sparsity is not None:
         sparse.check(sparsity, device, rate, precision, runtime, mode)
+    if cuda_graph:
+        _check_replayed(device, runtime, mode)
     size = None if batch is None else check_batch(batch)
-    return Workload(size, precision, mode, runtime, layout, optimizer, sparsity, scheme)
+    return Workload(size, precision, mode, runtime, layout, optimizer, sparsity, scheme, bool(cuda_graph))
+
+
+def _check_replayed(device: Device, runtime: str, mode: str) -> None:
+    if mode != "inference" or runtime not in _REPLAYED:
+        raise UnsupportedError(
+            f"{'training' if mode != 'inference' else runtime} is not predicted as a CUDA graph; inference in "
+            f"{' and '.join(_REPLAYED)} is"
+        )
+    if device.kind != "gpu" or device.vendor != "NVIDIA":
+        raise DeviceError(f"{device.name} runs no CUDA graphs, as NVIDIA's GPUs do; leave cuda_graph out")
 
 
 def check_batch(batch: Any) -> int:

@@ -37,6 +37,7 @@ class Counting:
     float_as: str
     strided: bool
     folds: bool
+    fuses: bool
     alignment_bytes: int
     allocator: str
     weight_copies: int
@@ -71,6 +72,7 @@ def count(models: Sequence[Any], defaults: Candidate, counting: Counting, thread
         counting.float_as,
         counting.strided,
         counting.folds,
+        counting.fuses,
         counting.alignment_bytes,
         counting.allocator,
         counting.weight_copies,

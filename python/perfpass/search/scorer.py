@@ -126,6 +126,7 @@ class Scorer:
             float_as=checked[0].float_as,
             strided=True,
             folds=fusion.folds(runtime),
+            fuses=False,
             alignment_bytes=allocation.alignment_bytes(runtime),
             allocator=max(kinds - {"none"}, default="none"),
             weight_copies=allocation.weight_copies(ways[0].precision, ways[0].runtime),
@@ -133,7 +134,11 @@ class Scorer:
             autocast=allocation.autocasts(ways[0].precision),
         )
         # Files are read otherwise for CPUs than for GPUs (`fusion.strided`); lanes of one kind share what is counted.
-        self._countings = [replace(counting, strided=fusion.strided(runtime, way.device.kind)) for way in ways]
+        of_kind = {
+            kind: replace(counting, strided=fusion.strided(runtime, kind), fuses=fusion.fuses(runtime, kind))
+            for kind in {way.device.kind for way in ways}
+        }
+        self._countings = [of_kind[way.device.kind] for way in ways]
         self._lanes = [Lane(way, mode == "training", calibration, processes) for way in ways]
         self.devices: tuple[Device, ...] = tuple(targets)
 

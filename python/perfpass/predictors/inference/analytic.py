@@ -163,7 +163,8 @@ class AnalyticPredictor:
             return f"{time}; there was no run of {way.runtime} to learn from"
         if way.precision not in self._measured[way.runtime]:
             return f"{time}; there was no run in {way.precision} to learn from in {way.runtime}"
-        return f"{time}; its errors on networks in {way.runtime} make the interval"
+        replayed = ", replayed as a CUDA graph" if way.cuda_graph else ""
+        return f"{time}{replayed}; its errors on networks in {way.runtime} make the interval"
 
     def _lacks(self, way: Way, host: np.ndarray, rare: np.ndarray) -> np.ndarray:
         """[N, CAUSES]; ``host`` and ``rare`` [N] shares of the time: that issuing takes, and of rare operators."""

@@ -39,6 +39,9 @@ ENGINES = ("tensorrt", "onnxruntime")
 # Start and end of one kernel on the queue, at a clock of 1.6 GHz; it falls with the square of the clock, as starts take
 # cycles and boards of higher clocks need fewer of them.
 GAP_S, CLOCK_HZ, _CLOCK_EXPONENT = 4e-6, 1.6e9, 2.0
+# The same of a kernel that a CUDA graph replays: the middle of the 3,500 (B200) to 5,100 cycles (H100, L40S) that
+# measured products and attention take beside their work in one (`perfpass.predictors.kernels.physics`).
+GRAPH_CYCLES = 4300.0
 # Share of the operators that stay kernels of their own, by engine, before any level; products all do.
 FUSABLE: dict[str, tuple[str, ...]] = {
     "norm": ("norm", "softmax"), "pointwise": ("pointwise",), "move": ("move",),
@@ -74,6 +77,8 @@ def kernels_of(way: Way) -> str:
 def launch_s(way: Way) -> float:
     """Seconds that one kernel takes to start and end on the device, before any level."""
     clock = way.device.clock_hz or CLOCK_HZ
+    if way.cuda_graph:
+        return GRAPH_CYCLES / clock
     return float(GAP_S * (CLOCK_HZ / clock) ** _CLOCK_EXPONENT)
 
 
@@ -107,6 +112,14 @@ class EngineTimes(Levels):
             found[np.isin(FAMILIES, names)] = min(1.0, share)
         return found
 
+    def _launch_s(self, way: Way) -> float:
+        """Seconds of the device to start and end a kernel. A graph's have no level: one source alone replayed any."""
+        return float(launch_s(way) * (1.0 if way.cuda_graph else np.exp(self._of("gap", ""))))
+
+    def _issue_s(self, way: Way) -> float:
+        """Seconds of the host to issue a kernel; a graph is issued whole, with the call."""
+        return 0.0 if way.cuda_graph else float(ISSUE_S[_HOST] * np.exp(self._of("issue", "")))
+
     def for_core(self, way: Way) -> dict[str, Any]:
         """What `seconds` reads of ``way``, as numbers (cpp_kernels/src/prediction/engine.cpp)."""
         ran = ran_as(way)
@@ -114,8 +127,8 @@ class EngineTimes(Levels):
             **operators.for_core(ran),
             "factor": self.factors(ran),
             "launched": self.launched(ran),
-            "launch_s": launch_s(ran) * np.exp(self._of("gap", "")),
-            "issue_s": ISSUE_S[_HOST] * np.exp(self._of("issue", "")),
+            "launch_s": self._launch_s(ran),
+            "issue_s": self._issue_s(ran),
             "call_s": CALL_S[_HOST] * np.exp(self._of("call", "")),
         }
 
@@ -125,8 +138,8 @@ class EngineTimes(Levels):
         done = work(tables.table, way, engine=True)
         launches = done.issued * tables.count * self.launched(way)[done.family]
         row = done.seconds * tables.count * self.factors(way)[done.family]
-        row = row + launches * launch_s(way) * np.exp(self._of("gap", ""))
-        issued = launches * ISSUE_S[_HOST] * np.exp(self._of("issue", ""))
+        row = row + launches * self._launch_s(way)
+        issued = launches * self._issue_s(way)
         device_s, issued_s = tables.sums(row), tables.sums(issued)
         host_s = issued_s + CALL_S[_HOST] * np.exp(self._of("call", ""))
         total = smooth_maximum(device_s, host_s)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from perfpass import _core
 from perfpass.features import OperatorTable
+from perfpass.predictors.inference.operators import FUSING
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
@@ -35,9 +36,17 @@ def folds(runtime: str) -> bool:
     return runtime not in ("torch", "torch.compile")
 
 
+def fuses(runtime: str, kind: str) -> bool:
+    """Whether a runtime on a ``kind`` of device makes one kernel of an activation that a model's own code computes in
+    parts (transformers' gelu_new, gelu_fast and quick_gelu), by whatever road the model came. PyTorch runs each
+    part, and what was measured on CPUs was learned with the parts apart.
+    """
+    return kind == "gpu" and runtime in FUSING
+
+
 def as_run(graph: OpGraph, costs: Costs, runtime: str, kind: str) -> OperatorTable:
     """The operator table of ``graph`` on a ``kind`` of device ("gpu", "cpu") with written-out operators put together,
     without shape arithmetic and operators that do nothing. Raises ArgumentError when ``costs`` belong to another graph.
     """
-    core = _core.table_as_run(graph.core, costs.core, strided(runtime, kind), folds(runtime))
+    core = _core.table_as_run(graph.core, costs.core, strided(runtime, kind), folds(runtime), fuses(runtime, kind))
     return OperatorTable(**{field.name: getattr(core, field.name) for field in fields(OperatorTable)})

@@ -36,8 +36,6 @@ PRIOR = {
 }  # fmt: skip
 # Of one laboratory and domain; more say no more of how laboratories differ.
 _MOST_ROWS = 60
-# Of one network there: 66 runs of one forecaster are one draw of how far a network may be off.
-_MOST_OF_ONE = 20
 _SEED = 17
 # On CPUs no laboratory timed such an engine: compiled ones may be several times as fast. By hand.
 _CPU_LOW, _CPU_HIGH = float(np.log(6.0)), float(np.log(2.5))
@@ -52,11 +50,10 @@ rows at most of each engine, source and domain. Forms and priors were chosen wit
 
 
 def errors(rows: pandas.DataFrame) -> Errors:
-    """For `_fitted`, named by laboratory, domain and network. All were measured, so none shows another engine."""
+    """For `_fitted`, named by laboratory and domain. All were measured, so none shows another engine."""
     lacks = np.stack(rows.lacks.tolist()).astype(np.float64)
     lacks[:, [CAUSES.index("engine"), CAUSES.index("precision")]] = 0.0
-    network = rows.network.str.replace("/", "-")
-    names = ("source:" + rows.source + "/" + rows.domain + "/" + network).to_numpy(dtype=object)
+    names = ("source:" + rows.source + "/" + rows.domain).to_numpy(dtype=object)
     residual = np.log(rows.measured_s / rows.median_s).to_numpy(np.float64)
     return Errors(CAUSES, residual, lacks, names)
 
@@ -106,15 +103,14 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
 
 
 def _fitted(found: Errors) -> Spread:
-    """A laboratory counts by its domains, and no network of a domain by more rows than `_MOST_OF_ONE`.
+    """A laboratory counts by its domains, and none of these by more rows than `_MOST_ROWS`.
 
     What they show grows as a new draw beside that many laboratories has it, by sqrt(1 + 1 / n): which one of them is
     furthest off decides a width, and whenever its cause was found the next in line was left uncovered.
     """
-    of_networks = found.thinned(_MOST_OF_ONE)
-    domains = np.array([name.rsplit("/", 1)[0] for name in of_networks.source], dtype=object)
-    fitted = spread.fit(replace(of_networks, source=domains).thinned(_MOST_ROWS), PRIOR)
-    laboratories = len({name.split("/", 1)[0] for name in domains})
+    thinned = found.thinned(_MOST_ROWS)
+    fitted = spread.fit(thinned, PRIOR)
+    laboratories = len({name.split("/", 1)[0] for name in thinned.source})
     grown = np.where(found.lacks.any(axis=0), np.sqrt(1.0 + 1.0 / laboratories), 1.0)
     low, high = (tuple((np.asarray(w) * grown).tolist()) for w in (fitted.low, fitted.high))
     return replace(fitted, low=low, high=high)

@@ -62,7 +62,8 @@ _EVERY = np.ones(len(FAMILIES), dtype=bool)
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """N measurements: ``device_s`` and ``launches`` [N, families] before any level, ``launch_s`` [N] of one kernel.
+    """N measurements: ``device_s`` and ``launches`` [N, families] before any level, ``launch_s`` [N] of one kernel,
+    ``replayed`` [N] whether a CUDA graph was.
 
     ``names``: columns source, runtime (as asked), engine (as recorded), precision, generation, device, group.
     """
@@ -72,13 +73,14 @@ class Rows:
     device_s: np.ndarray
     launches: np.ndarray
     launch_s: np.ndarray
+    replayed: np.ndarray
 
     def __len__(self) -> int:
         return len(self.measured_s)
 
     def take(self, kept: np.ndarray) -> Rows:
         """Some of them."""
-        arrays = (self.measured_s, self.device_s, self.launches, self.launch_s)
+        arrays = (self.measured_s, self.device_s, self.launches, self.launch_s, self.replayed)
         return Rows(self.names.iloc[kept].reset_index(drop=True), *(a[kept] for a in arrays))
 
 
@@ -103,9 +105,9 @@ def load(folder: Path | None = None) -> Rows:
                 group=part.source + "/" + part.runtime + "/" + part.domain,
             )
         )  # fmt: skip
-        values.append((part.measured_s.to_numpy(), *sums[:, found.at], np.full(len(part), launch_s(way))))
-    measured, device_s, launches, start = (np.concatenate(v) for v in zip(*values, strict=True))
-    return Rows(pandas.concat(names, ignore_index=True), measured, device_s, launches, start)
+        start, replayed = np.full(len(part), launch_s(way)), np.full(len(part), way.cuda_graph)
+        values.append((part.measured_s.to_numpy(), *sums[:, found.at], start, replayed))
+    return Rows(pandas.concat(names, ignore_index=True), *(np.concatenate(v) for v in zip(*values, strict=True)))
 
 
 class _Model:
@@ -160,10 +162,11 @@ class _Model:
             launches[:, np.isin(FAMILIES, fusable)] *= np.minimum(share, 1.0)[:, None]
             free[kind] = share < 1.0
         total_launches = launches.sum(axis=1)
-        start = r.launch_s * np.exp(theta[self._gap])
+        one_by_one = ~r.replayed
+        start = r.launch_s * np.where(one_by_one, np.exp(theta[self._gap]), 1.0)
         own = np.exp(theta[self._host])
         call = CALL_S["engine"] * np.exp(theta[self._call]) * own
-        issue = ISSUE_S["engine"] * np.exp(theta[self._issue]) * own
+        issue = ISSUE_S["engine"] * np.exp(theta[self._issue]) * own * one_by_one
         busy, host = parts.sum(axis=1) + start * total_launches, call + issue * total_launches
         total = smooth_maximum(busy, host)
         on_device, on_host = (busy / total) ** SMOOTHNESS / busy, (host / total) ** SMOOTHNESS / host
@@ -175,7 +178,7 @@ class _Model:
         for kind, fusable in FUSABLE.items():
             own_launches = launches[:, np.isin(FAMILIES, fusable)].sum(axis=1) * free[kind]
             jacobian[every, self._launched[kind]] = own_launches * (start * on_device + issue * on_host)
-        jacobian[:, self._gap] = start * total_launches * on_device
+        jacobian[:, self._gap] = start * total_launches * on_device * one_by_one
         jacobian[:, self._call] = call * on_host
         jacobian[:, self._issue] = issue * total_launches * on_host
         jacobian[every, self._host] = host * on_host

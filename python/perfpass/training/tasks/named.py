@@ -30,7 +30,7 @@ from perfpass.predictors.way import Way
 from perfpass.predictors.workload import PRECISIONS
 from perfpass.records import schema, tables
 from perfpass.records.location import data_directory
-from perfpass.records.named import questions
+from perfpass.records.named import REPLAYED, questions
 from perfpass.whole_file import replacing
 
 if TYPE_CHECKING:
@@ -143,8 +143,9 @@ def _rate(precision: str) -> str:
 
 def ways(frame: pandas.DataFrame) -> Iterator[tuple[Way, pandas.DataFrame]]:
     """The questions of one source on one device in one software, together."""
-    for (_, name, precision, runtime, _, optimizer), part in frame.groupby(_BY):
-        yield Way(device(name), precision, runtime, "nchw", optimizer or None), part
+    for (source, name, precision, runtime, _, optimizer), part in frame.groupby(_BY):
+        replayed = (source, runtime) in REPLAYED
+        yield Way(device(name), precision, runtime, "nchw", optimizer or None, cuda_graph=replayed), part
 
 
 @dataclass(frozen=True, eq=False)

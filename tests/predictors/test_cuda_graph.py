@@ -1,0 +1,82 @@
+"""Engines replayed as a CUDA graph: no kernel waits for the host, and each starts sooner."""
+
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+import perfpass
+from perfpass.devices import device
+from perfpass.errors import DeviceError, UnsupportedError
+from perfpass.predictors import predict_graph
+from perfpass.predictors.inference.engines import ENGINES, GRAPH_CYCLES, launch_s
+from perfpass.predictors.way import Way
+from perfpass.training.tasks import named
+
+HOW = {"precision": "fp16", "runtime": "tensorrt", "dims": {"sequence": 128}}
+
+
+def both(name, **how):
+    return [perfpass.predict("bert-base", name, **{**HOW, **how}, cuda_graph=graph) for graph in (False, True)]
+
+
+@pytest.mark.parametrize("name", ["t4", "l4", "a100", "h100", "rtx-4090"])
+@pytest.mark.parametrize("runtime", ENGINES)
+def test_a_small_batch_gains_most_and_no_run_is_slower(name, runtime):
+    gained = []
+    for batch in (1, 128):
+        launched, replayed = both(name, batch=batch, runtime=runtime)
+        gained.append(launched.latency_ms.median / replayed.latency_ms.median)
+    assert gained[0] > 1.15 and gained[0] > gained[1] >= 1.0
+
+
+def test_the_answer_says_that_a_graph_was_replayed():
+    launched, replayed = both("a100", batch=1)
+    assert replayed.to_dict()["workload"]["cuda_graph"] is True and "cuda_graph" not in launched.to_dict()["workload"]
+    assert any("CUDA graph" in reason for reason in replayed.support.reasons)
+    assert launched.memory == replayed.memory
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "error", "said"),
+    [
+        ("a100", {"runtime": "torch"}, UnsupportedError, "tensorrt and onnxruntime"),
+        ("a100", {"runtime": "torch", "mode": "training"}, UnsupportedError, "training"),
+        ("mi300x", {"runtime": "onnxruntime"}, DeviceError, "NVIDIA"),
+        ("xeon-platinum-8168", {"runtime": "onnxruntime", "precision": "fp32"}, DeviceError, "NVIDIA"),
+    ],
+)
+def test_what_replays_no_graph_is_refused(name, asked, error, said):
+    with pytest.raises(error, match=said):
+        perfpass.predict("bert-base", name, **{**HOW, "batch": 1, **asked}, cuda_graph=True)
+
+
+def test_a_graph_of_operators_is_asked_alike():
+    graph = perfpass.load("bert-base", batch=1, dims=HOW["dims"])
+    how = {"precision": "fp16", "runtime": "tensorrt", "cuda_graph": True}
+    assert predict_graph(graph, "a100", batch=1, **how).latency_ms == both("a100", batch=1)[1].latency_ms
+
+
+def test_a_replayed_kernel_starts_in_the_cycles_of_measured_ones():
+    board = device("a100-sxm4-80gb")
+    assert launch_s(Way(board, runtime="tensorrt", cuda_graph=True)) == GRAPH_CYCLES / board.clock_hz
+
+
+def test_nvidias_demo_is_asked_as_a_graph_and_nobody_else():
+    rows = pd.DataFrame({"source": ["demobert", "kernl"], "device": "t4", "precision": "fp16", "mode": "inference"})
+    rows = rows.assign(asked_runtime="tensorrt", optimizer="")
+    assert {part.source.iloc[0]: way.cuda_graph for way, part in named.ways(rows)} == {"demobert": True, "kernl": False}
+
+
+def test_the_command_asks_so_and_compares_no_quantised_run_with_it(capsys):
+    from perfpass.cli import main
+
+    asked = ["predict", "bert-base", "--device", "a100", "--batch", "1", "--dim", "sequence=128", "--precision", "fp16"]
+    asked += ["--runtime", "tensorrt", "--cuda-graph", "--json"]
+    assert main(asked) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["latency_ms"]["median"] == pytest.approx(both("a100", batch=1)[1].latency_ms.median)
+    assert main([*asked, "--quantize", "int8"]) != 0
+    assert "leave out --cuda-graph" in capsys.readouterr().err
