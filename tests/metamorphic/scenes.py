@@ -73,6 +73,8 @@ def _way(draw: random.Random, name: str, *, training: bool = True) -> dict[str, 
     """A precision, runtime, layout and mode that the device has."""
     ways = _ON_CPU if name in boards.CPUS else (*_INFERENCE, *(_TRAINING if training else ()))
     kept = [w for w in ways if boards.can(name, w["precision"]) and (training or "mode" not in w)]
+    if boards.device(name).vendor != "NVIDIA":
+        kept = [w for w in kept if w.get("runtime") != "tensorrt"]
     return draw.choice(kept)
 
 

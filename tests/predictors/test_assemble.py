@@ -155,6 +155,12 @@ def test_training_in_integers_is_refused_plainly():
         run(mode="training", precision="int8")
 
 
+@pytest.mark.parametrize("device", ["mi300x", "rx-7900-xtx", "arc-a770", "apple-m2-max", "xeon-platinum-8480-plus"])
+def test_tensorrt_is_predicted_where_it_runs_alone(device):
+    with pytest.raises(UnsupportedError, match=r"TensorRT runs on NVIDIA's GPUs alone, not on .*: torch, .*, relax$"):
+        run(device=device, precision="fp32", runtime="tensorrt")
+
+
 @pytest.mark.parametrize(("device", "precision"), [("v100", "bf16"), ("t4", "tf32"), ("a100", "fp8"), ("p100", "int8")])
 def test_a_precision_the_device_lacks_is_a_device_error_that_lists_those_it_has(device, precision):
     with pytest.raises(DeviceError, match=rf"{precision}.*it can run .*fp32"):

@@ -148,6 +148,26 @@ def test_a_device_with_few_records_is_treated_as_unseen(predictor):
     assert any("runs on NVIDIA A100" in r for r in found.support.reasons)
 
 
+@pytest.mark.parametrize(("precision", "batch"), [("fp32", 64), ("fp16", 12), ("fp16", 256)])
+def test_boards_of_one_product_are_answered_alike(predictor, recorded, precision, batch):
+    """Also the one of them that has a few records: of one batch size, in a release and on a host of 2020."""
+    _, known = recorded
+    sizes = known.table("timm", "resnet50", 224, batch, 32 if precision == "fp32" else 16)
+    few, none = (
+        predictor.predict(sizes, batch, Way(devices.device(name), precision))
+        for name in ("a100-sxm4-40gb", "a100-pcie-40gb")
+    )
+    assert few.median_s == pytest.approx(none.median_s, rel=0.05)
+    assert (few.low_s, few.high_s) == pytest.approx((none.low_s, none.high_s), rel=0.05)
+    assert any("only 96 runs" in r and "NVIDIA A100-PCIE-40GB, the same chip" in r for r in few.support.reasons)
+
+
+def test_a_board_with_few_records_and_no_other_of_its_product_is_answered_by_them(predictor):
+    found = predictor.predict(table([convolution(12, width=4)]), 12, Way(devices.device("titan-rtx"), "fp32"))
+    assert any("predicted as if there were none" in r for r in found.support.reasons)
+    assert predictor.measured(Way(devices.device("titan-rtx"), "fp32")) is not None
+
+
 def test_a_run_that_waits_for_the_host_says_so(predictor, recorded):
     _, known = recorded
     sizes = known.table("timm", "resnet50", 224, 1, 16)

@@ -164,6 +164,30 @@ def test_an_engines_large_depthwise_kernels_are_its_own():
     assert tensorrt < 0.2 * torch
 
 
+def test_a_large_depthwise_kernel_reaches_its_rate_by_itself_and_none_that_is_compiled_takes_it():
+    on, taps = device("a100-80gb"), _convolution(49, 512)
+    eager, compiled = (operators.work(taps, Way(on, "fp32", r)).seconds[0] for r in ("torch", "torch.compile"))
+    assert eager == pytest.approx(taps.flops[0] / (operators.rate(on, "fp32") * operators.GENERIC_DEPTHWISE), rel=0.02)
+    assert compiled < 0.2 * eager
+    slower = operators.work(taps, Way(on, "fp32"), step=True).seconds[0]
+    assert slower > 2 * eager, "levels of steps were fitted on the slower one"
+
+
+@pytest.mark.parametrize(("model", "runtime"), [("convmixer_768_32", "torch"), ("convmixer_768_32", "torch.compile")])
+def test_networks_of_large_depthwise_kernels_take_what_was_measured_by_their_operators_alone(model, runtime):
+    from perfpass.records import tables, vision
+
+    rows = vision.load()
+    rows = rows[(rows.model == model) & (rows.device == "rtx-4090") & (rows.precision == "amp")]
+    rows, known = rows[(rows.runtime == runtime) & (rows["mode"] == "inference")], tables.load()
+    assert len(rows)
+    for row in rows.itertuples():
+        one = known.table(row.source, row.model, int(row.img_size), int(row.batch), 16)
+        way = Way(device(row.device), row.precision, runtime, row.layout)
+        found = OperatorTimes.load().seconds(Tables.one(one), way).total[0]
+        assert 0.5 < found / (row.latency_ms * 1e-3) < 2.0, row
+
+
 def _convolution(area: float, groups: float) -> OperatorColumns:
     op = OPERATORS.index("conv")
     values = dict.fromkeys((f for f in OperatorColumns.__dataclass_fields__), np.zeros(1))

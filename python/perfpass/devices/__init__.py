@@ -19,5 +19,6 @@ __all__ = [
     "lookup",
     "mig",
     "order",
+    "product",
     "sheet",
 ]

@@ -85,7 +85,8 @@ def check(
     """The checked workload.
 
     Raises ArgumentError, DeviceError for a precision that the device lacks, UnsupportedError for one or a runtime of
-    which no training is predicted, and what `perfpass.predictors.sparsity.check` does.
+    which no training is predicted, and for a runtime that the device does not have, and what
+    `perfpass.predictors.sparsity.check` does.
     """
     _one_of("mode", mode, ("inference", "training"))
     if mode == "inference" and optimizer is not None:
@@ -109,6 +110,11 @@ def check(
         raise UnsupportedError(
             f"{runtime} is predicted on CPUs in fp32, not on {device.name} in {precision}; ask for a CPU in fp32 (a "
             f"quantised file keeps its types), or for another runtime: {', '.join(_MEASURED)}"
+        )
+    if runtime == "tensorrt" and not (device.is_gpu and device.vendor == "NVIDIA"):
+        raise UnsupportedError(
+            f"TensorRT runs on NVIDIA's GPUs alone, not on {device.name}; ask for another runtime: "
+            f"{', '.join(name for name in _MEASURED if name != 'tensorrt')}"
         )
     if mode == "training":
         optimizer = DEFAULT_OPTIMIZER if optimizer is None else optimizer

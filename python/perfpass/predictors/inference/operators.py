@@ -97,6 +97,9 @@ _LEAST_S = 1e-12  # of an operator without work
 STEP_S = 10e-6
 _STEP_SHARE = 0.85  # of the bandwidth that reading recurrent weights reaches
 _GENERIC_AREA = 25  # depthwise kernels beyond it take the libraries' generic one
+# Which reaches this share of vector units by itself, not of what other depthwise kernels reach: timm's networks that it
+# bounds were else priced 1.6 to 2.5 times too slow in eager PyTorch. Compiled graphs do not take it.
+_GENERIC = {"eager": GENERIC_DEPTHWISE / EFFICIENCY["conv_depthwise"][0]}
 GAP_S = 3e-6  # ramps of one kernel on the queue
 # The host, for one operator: dispatch of eager PyTorch and of graphs that are compiled or built.
 ISSUE_S = {"eager": 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
@@ -230,15 +233,17 @@ def _flat(table: OperatorColumns) -> np.ndarray:
     return np.asarray(~square & ((np.abs(edge - np.round(edge)) > 1e-6) | (edge > 7)))
 
 
-def work(table: OperatorColumns, way: Way, *, engine: bool = False) -> Work:
+def work(table: OperatorColumns, way: Way, *, engine: bool = False, step: bool = False) -> Work:
     """What every row of ``table`` (counted at the width of ``way``) has to do on the device of ``way``.
 
     ``engine``: with the vector units of `perfpass.predictors.inference.engines`. Halves on boards without matrix units
     run there two at a time. And the power limit holds back the FLOPs that are asked; what whole tiles and a kernel that
-    reaches little of its rate take beside them leaves units idle, at the clock, and burns little.
+    reaches little of its rate take beside them leaves units idle, at the clock, and burns little. ``step``: of a step
+    of training. Levels of steps, and of engines, were fitted on a slower generic depthwise kernel.
     """
     device, kind = way.device, families(table, way)
-    speed, fed, on_matrix = _speeds(table, way, kind, engine)
+    generic = GENERIC_DEPTHWISE if engine or step else _GENERIC.get(ISSUED_AS[way.runtime], 1.0)
+    speed, fed, on_matrix = _speeds(table, way, kind, engine, generic)
     shares = _SHARES[kind]
     flops = np.asarray(table.flops, dtype=np.float64)
     compute = flops / speed
@@ -279,9 +284,11 @@ def _step_bytes(table: OperatorColumns) -> np.ndarray:
     return np.asarray(n * k * (b * m) * table.weight_bytes / np.maximum(np.asarray(table.macs, dtype=np.float64), 1.0))
 
 
-def _speeds(table: Any, way: Way, kind: np.ndarray, engine: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def _speeds(
+    table: Any, way: Way, kind: np.ndarray, engine: bool, generic: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """[R] FLOP/s of whole tiles, of the FLOPs that are asked (which hold back less or as much), and on matrix units?"""
-    vector, matrix = _rates(table, way, kind)
+    vector, matrix = _rates(table, way, kind, generic)
     device, name, shares = way.device, PRECISIONS[way.precision][1], _SHARES[kind]
     top, limited, fed_shares = device.peak_flops["fp32"], rate(device, "fp32"), shares[:, 0]
     if engine and _packed(way):
@@ -305,15 +312,18 @@ def _packed(way: Way) -> bool:
     return older and name in ("fp16", "bf16") and way.device.peak(name) > way.device.peak_flops["fp32"]
 
 
-def _rates(table: Any, way: Way, kind: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[R] FLOP/s of vector units, and of matrix units where a row runs there, else 0."""
+def _rates(table: Any, way: Way, kind: np.ndarray, generic: float) -> tuple[np.ndarray, np.ndarray]:
+    """[R] FLOP/s of vector units, and of matrix units where a row runs there, else 0.
+
+    ``generic``: rate of depthwise kernels beyond `_GENERIC_AREA` over that of smaller ones, where libraries have none.
+    """
     device, name = way.device, PRECISIONS[way.precision][1]
     vector = np.full(len(kind), rate(device, "fp64" if name == "fp64" else "fp32"))
     # Of two dimensions: QuartzNet's of 33 to 87 taps in one take a twentieth of what the generic kernel would.
-    generic = (kind == _F["conv_depthwise"]) & (np.asarray(table.kernel_area) > _GENERIC_AREA) & ~_flat(table)
+    large = (kind == _F["conv_depthwise"]) & (np.asarray(table.kernel_area) > _GENERIC_AREA) & ~_flat(table)
     # Engines have kernels of their own: at the generic rate GPUNet-D1 and -D2 took twice what TensorRT was measured at.
     libraries = device.kind == "gpu" and ISSUED_AS[way.runtime] != "engine"
-    vector = np.where(generic & libraries, vector * GENERIC_DEPTHWISE, vector)
+    vector = np.where(large & libraries, vector * generic, vector)
     products = _PRODUCTS[kind] & (kind != _F["conv_depthwise"])
     best = rate(device, name) * _reached(device, name)
     if name == "fp32" and "tf32" in device.peak_flops:
@@ -354,7 +364,7 @@ def for_core(way: Way) -> dict[str, Any]:
     kind = np.arange(len(FAMILIES))
     # A row of each family, none of them larger than what libraries have depthwise kernels for.
     rows = SimpleNamespace(op_class=np.where(_CONVOLUTIONS, _CONVOLUTION, 0), kernel_area=np.full(len(kind), 9))
-    speed, fed, on_matrix = _speeds(rows, way, kind, engine=True)
+    speed, fed, on_matrix = _speeds(rows, way, kind, engine=True, generic=GENERIC_DEPTHWISE)
     libraries = way.device.kind == "gpu" and ISSUED_AS[way.runtime] != "engine"
     reached = sustained_bandwidth(way.device)
     reached *= 1.0 if way.device.memory_type.upper().startswith("HBM") else _GDDR_SHARE

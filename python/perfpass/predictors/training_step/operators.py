@@ -114,7 +114,7 @@ class Base:
         return replace(done, group=np.where(large, group, done.group))
 
     def _on_gpu(self, tables: Tables, table: StepColumns, batch: np.ndarray, way: Way) -> Work:
-        done = operators.work(table, way)
+        done = operators.work(table, way, step=True)
         times = done.issued * tables.count
         gap = GAP_S * np.exp(self.gpu.levels.get("gap", {}).get("", 0.0))
         return Work(
