@@ -522,7 +522,7 @@ def test_of_an_apple_chip_a_batch_is_judged_by_the_same_part_of_its_memory():
     for gib, answer in ((36, "no"), (48, "perhaps"), (64, "yes")):
         here = replace(chip, memory_bytes=gib << 30)
         asked = counted_on(here, "llama-3.1-70b")
-        options = {"runtime": "llama.cpp", "precision": "q4_k_m", "input_length": 128, "output_length": 8}
+        options = {"runtime": "llama.cpp", "precision": "q4_k_m", "tp": 1, "input_length": 128}
         if answer == "no":
             with pytest.raises(ArgumentError, match="does not fit"):
                 perfpass.predict_offline("llama-3.1-70b", here, **options)

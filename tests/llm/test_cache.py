@@ -252,6 +252,45 @@ def test_a_familys_cache_is_what_transformers_allocates(kind):
     assert cache.total(counted) == held_bytes(ran(configuration))
 
 
+# Of the others some fields above say nothing (Bloom), or positions are computed and stored (Marian).
+COUNTED = [kind for kind in FAMILIES if kind not in ("bloom", "marian")]
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_a_familys_parameters_are_those_of_its_module(kind):
+    import torch
+    import transformers
+
+    configuration = configured(kind)
+    both = getattr(configuration, "is_encoder_decoder", False)
+    auto = transformers.AutoModelForSeq2SeqLM if both else transformers.AutoModelForCausalLM
+    with torch.device("meta"):
+        module = auto.from_config(configuration)
+    # Biases of routers are buffers there.
+    routers = ("e_score_correction_bias", "balancing_biases", "expert_bias")
+    buffers = sum(b.numel() for name, b in module.named_buffers() if name.endswith(routers))
+    assert read(configuration).parameters == sum(p.numel() for p in module.parameters()) + buffers
+
+
+def test_a_linear_recurrence_of_recurrent_gemma_keeps_what_its_layers_hold():
+    """Its states are the modules' own, in no cache that a pass returns."""
+    import torch
+    import transformers
+
+    configuration = transformers.CONFIG_MAPPING["recurrent_gemma"](
+        **{**_BASE, "attention_window_size": 16, "num_key_value_heads": 1}
+    )
+    with torch.no_grad():
+        module = transformers.AutoModelForCausalLM.from_config(configuration).to(torch.bfloat16).eval()
+        module(input_ids=torch.ones((SEQUENCES, TOKENS), dtype=torch.long), use_cache=True)
+    held = [layer.temporal_block for layer in module.model.layers if hasattr(layer.temporal_block, "rg_lru")]
+    model = read(configuration)
+    counted = cache.in_transformers(model, TOKENS, SEQUENCES)
+    assert model.parameters == sum(p.numel() for p in module.parameters())
+    assert counted["recurrent states"] == sum(held_bytes(block.rg_lru.recurrent_states) for block in held)
+    assert counted["convolution states"] == sum(held_bytes(block.conv1d_state) for block in held)
+
+
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2"])
 def test_a_static_cache_is_allocated_at_once(kind):
     from transformers import StaticCache

@@ -14,7 +14,7 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.predictors.estimate import Bounds
 
 # Kinds of recurrent layers that any model of the records has (`perfpass.llm.architecture.Recurrence`).
-LEARNED_FROM = frozenset({"gated delta net"})
+LEARNED_FROM = frozenset({"gated delta net", "RWKV-4"})
 # Log half-widths below and above where every layer is of such a kind. By hand: states and convolutions are up to half
 # of what such a layer is counted to take, and may well take two to three times of that in kernels of their own.
 _LOW, _HIGH = 0.3, 0.5
