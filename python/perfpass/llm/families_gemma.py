@@ -69,7 +69,7 @@ def _gemma3n(f: Fields) -> Body:
     """Gemma 3n: several streams beside the one that the layers read (AltUp, arXiv:2301.13310), a narrow block beside
     attention (LAuReL, arXiv:2411.07501), borrowed keys and values and a table for every layer as in Gemma 4.
 
-    What mixes the streams, the narrow block and the tables' projections are 3 % of its products, counted as parameters
+    What mixes the streams, the narrow block and the tables' projections are 2 % of its products, counted as parameters
     alone.
     """
     hidden, layers = hidden_of(f), layers_of(f)
