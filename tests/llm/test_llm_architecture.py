@@ -162,7 +162,7 @@ def test_the_same_layers_are_read_from_the_words_of_the_repositories():
             "short_conv_kernel_size": 4,
         },
     }
-    assert language_model(content, kimi.name).layers == kimi.layers
+    assert language_model(content, kimi.name).layers == kimi.layers and kimi.max_positions == 1_048_576
 
     minimax = language_model("MiniMaxAI/MiniMax-Text-01-hf")
     content = dict(read_configuration("MiniMaxAI/MiniMax-Text-01-hf", run_code=False))

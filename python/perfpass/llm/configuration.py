@@ -37,7 +37,10 @@ if TYPE_CHECKING:
 
 # Where wrappers (vision, speech) keep the language model.
 _INNER = ("text_config", "llm_config", "language_config", "thinker_config")
-_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
+_POSITIONS = (
+    *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length"),
+    "model_max_length",
+)
 READERS = {
     **families.READERS,
     **families_kin.READERS,
