@@ -391,3 +391,23 @@ def test_emulated_half_precision_is_priced_at_the_rate_of_fp32():
         peaks = device(board).peak_flops
         assert peak_flops(peaks, "fp16") == peak_flops(peaks, "bf16") == peaks[faster]
     assert peak_flops(device("h100").peak_flops, "bf16") == device("h100").peak_flops["bf16"]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("NX-AI/xLSTM-7b", {"num_hidden_layers": None, "num_blocks": 2**39}, "num_blocks"),
+        ("NX-AI/xLSTM-7b", {"qk_dim_factor": -0.5}, "a number above 0"),
+        ("tiiuae/Falcon-H1-7B-Base", {"mamba_d_head": 3}, "are not the 3072 channels"),
+        ("ibm-granite/granite-4.0-h-tiny", {"layer_types": ["mamba"] * 39}, "a list of 40 words"),
+        ("LiquidAI/LFM2-1.2B", {"layer_types": ["conv", "window"] * 8}, "layers of full_attention"),
+        ("mistralai/Mamba-Codestral-7B-v0.1", {"head_dim": 63}, "128 heads of 63"),
+        ("baidu/ERNIE-4.5-21B-A3B-PT", {"moe_intermediate_size": [1, 2, 3]}, "one for text and one for images"),
+        ("google/recurrentgemma-2b", {"block_types": ["window"]}, "made of recurrent and attention"),
+        ("XiaomiMiMo/MiMo-V2-Flash", {"layer_types": None, "hybrid_layer_pattern": [1]}, "each of its 48 layers"),
+    ],
+)
+def test_fields_of_a_hybrid_that_contradict_one_another_are_told(name, wrong, said):
+    content = {**read_configuration(name, run_code=False), **wrong}
+    with pytest.raises(FormatError, match=said):
+        language_model({key: value for key, value in content.items() if value is not None}, name)
