@@ -35,7 +35,7 @@ _GENERATING = {
     "m2m_100": "M2M100ForConditionalGeneration",
     "blenderbot": "BlenderbotForConditionalGeneration",
 }
-_KEPT_AS_BUFFERS = "e_score_correction_bias"
+_KEPT_AS_BUFFERS = ("e_score_correction_bias", "balancing_biases", "expert_bias")
 
 
 def tensors(content: dict[str, Any]) -> int:

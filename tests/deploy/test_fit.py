@@ -514,5 +514,23 @@ def test_of_an_apple_chip_metal_gives_a_part_and_more_where_it_is_told():
     assert any("192 GiB, the most it is sold with" in note and "iogpu.wired_limit_mb" in note for note in found.notes)
 
 
+def test_of_an_apple_chip_a_batch_is_judged_by_the_same_part_of_its_memory():
+    """`predict_offline` said that 40 GiB of weights fit into a chip of 48 GiB, of which Metal gives 36."""
+    from dataclasses import replace
+
+    chip = device("apple-m3-max")
+    for gib, answer in ((36, "no"), (48, "perhaps"), (64, "yes")):
+        here = replace(chip, memory_bytes=gib << 30)
+        asked = counted_on(here, "llama-3.1-70b")
+        options = {"runtime": "llama.cpp", "precision": "q4_k_m", "tp": 1, "input_length": 128}
+        if answer == "no":
+            with pytest.raises(ArgumentError, match="does not fit"):
+                perfpass.predict_offline("llama-3.1-70b", here, **options)
+            continue
+        found = perfpass.predict_offline("llama-3.1-70b", here, **options).memory
+        assert found.limit_bytes == asked.limit_bytes and found.answer == answer
+        assert ("iogpu.wired_limit_mb" in found.reason) == (answer == "perhaps")
+
+
 def counted_on(chip, name="llama-3.1-8b"):
     return need(Subject(name, language_model(name)), chip, Settings("llama.cpp", precision="q4_k_m"), Load(8192))

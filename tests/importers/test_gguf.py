@@ -11,8 +11,10 @@ import pytest
 import perfpass
 from perfpass.errors import FileError, FormatError, LimitError, UnsupportedError
 from perfpass.importers import gguf
+from perfpass.importers.configuration_names import known
 from perfpass.importers.gguf_architectures import REFUSED, TYPES
 from perfpass.importers.gguf_types import BLOCKS
+from perfpass.importers.model_sources import read_configuration
 from perfpass.llm import Parallelism, Quantization, language_model, weight_bytes
 
 Q8_0, F32 = 8, 0
@@ -157,6 +159,112 @@ def test_an_architecture_of_known_layers_has_their_parameters(written, kind, par
     graph = perfpass.load(written(packed(keys)), dims={"sequence": 8})
     counted = perfpass.graph.costs.count(graph).totals["parameters"]
     assert counted == pytest.approx(parameters, rel=0.02)  # biases and frequencies beside them
+
+
+def of_each(values) -> bytes:
+    return struct.pack("<IIQ", 9, 4, len(values)) + struct.pack(f"<{len(values)}I", *values)
+
+
+def mamba2_keys(c):
+    heads = c["mamba_n_heads"]
+    inner = c.get("mamba_d_ssm") or c.get("mamba_expand", 2) * c["hidden_size"]
+    sizes = {"time_step_rank": heads, "inner_size": inner, "state_size": c["mamba_d_state"]}
+    return {f"ssm.{k}": v for k, v in {**sizes, "group_count": c["mamba_n_groups"], "conv_kernel": 4}.items()}
+
+
+def kv_of_each(c, attends) -> bytes:
+    return of_each([c["num_key_value_heads"] * attend for attend in attends])
+
+
+def attending(c):
+    return [kind in ("attention", "full_attention") for kind in c["layer_types"]]
+
+
+def lfm2_file(c):
+    more = {"feed_forward_length": c["intermediate_size"], "shortconv.l_cache": 3}
+    return "lfm2", {**more, "attention.head_count_kv": kv_of_each(c, attending(c))}, []
+
+
+def granite_file(c):
+    more = {**mamba2_keys(c), "attention.head_count_kv": kv_of_each(c, attending(c))}
+    if not c["num_local_experts"]:
+        return "granitehybrid", {**more, "feed_forward_length": c["shared_intermediate_size"]}, []
+    more |= {"expert_count": c["num_local_experts"], "expert_used_count": c["num_experts_per_tok"]}
+    more |= {"expert_shared_feed_forward_length": c["shared_intermediate_size"]}
+    return "granitehybrid", {**more, "feed_forward_length": c["intermediate_size"]}, []
+
+
+def falcon_file(c):
+    more = {"feed_forward_length": c["intermediate_size"], "attention.key_length": c["head_dim"]}
+    return "falcon-h1", {**mamba2_keys(c), **more, "attention.head_count_kv": c["num_key_value_heads"]}, []
+
+
+def mamba2_file(c):
+    sizes = {"time_step_rank": c["num_heads"], "inner_size": c["expand"] * c["hidden_size"], "conv_kernel": 4}
+    sizes |= {"state_size": c["state_size"], "group_count": c["n_groups"]}
+    return "mamba2", {f"ssm.{k}": v for k, v in sizes.items()}, []
+
+
+def jamba_file(c):
+    sizes = {"time_step_rank": 256, "inner_size": 8192, "state_size": 16, "conv_kernel": 4}
+    more = {f"ssm.{k}": v for k, v in sizes.items()} | {"feed_forward_length": c["intermediate_size"]}
+    more |= {"expert_count": 16, "expert_used_count": 2}
+    more |= {"attention.head_count_kv": kv_of_each(c, [i % 8 == 4 for i in range(32)])}
+    return "jamba", more, [(f"blk.{i}.ffn_gate_inp.weight", (4096, 16), F32) for i in range(1, 32, 2)]
+
+
+def nemotron_file(c):
+    letters = c["hybrid_override_pattern"]
+    sizes = {"time_step_rank": c["mamba_num_heads"], "inner_size": c["mamba_num_heads"] * c["mamba_head_dim"]}
+    sizes |= {"state_size": c["ssm_state_size"], "group_count": c["n_groups"], "conv_kernel": c["conv_kernel"]}
+    more = {f"ssm.{k}": v for k, v in sizes.items()}
+    more |= {"expert_count": c["n_routed_experts"], "expert_used_count": c["num_experts_per_tok"]}
+    more |= {"expert_feed_forward_length": c["moe_intermediate_size"], "attention.key_length": c["head_dim"]}
+    more |= {"expert_shared_feed_forward_length": c["moe_shared_expert_intermediate_size"]}
+    more |= {"attention.head_count_kv": kv_of_each(c, [letter == "*" for letter in letters])}
+    marks = {"M": "ssm_in", "*": "attn_q", "E": "ffn_gate_inp", "-": "ffn_up"}
+    wide = c.get("moe_latent_size") or c["hidden_size"]
+    first = (f"blk.{letters.index('E')}.ffn_up_exps.weight", (wide, c["moe_intermediate_size"], 1), F32)
+    found = [(f"blk.{i}.{marks[letter]}.weight", (8,), F32) for i, letter in enumerate(letters)]
+    return "nemotron_h_moe", more, [*found, first]
+
+
+HYBRIDS = {
+    "LiquidAI/LFM2-1.2B": lfm2_file,
+    "ibm-granite/granite-4.0-h-tiny": granite_file,
+    "ibm-granite/granite-4.0-h-micro": granite_file,
+    "tiiuae/Falcon-H1-7B-Base": falcon_file,
+    "state-spaces/mamba2-130m": mamba2_file,
+    "ai21labs/Jamba-v0.1": jamba_file,
+    "nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-BF16": nemotron_file,
+}
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_a_hybrid_s_layers_are_told_apart_by_its_header(written, name):
+    model = language_model(name)
+    content = dict(read_configuration(known()[name.lower()], run_code=False))
+    kind, more, marks = HYBRIDS[name](content)
+    layers = content.get("num_hidden_layers") or len(content["hybrid_override_pattern"])
+    same = {"block_count": layers, "embedding_length": content["hidden_size"]}
+    if "num_attention_heads" in content:
+        same |= {"attention.head_count": content["num_attention_heads"]}
+    keys = {"general.architecture": kind, "general.file_type": 7}
+    keys |= {f"{kind}.{key}": value for key, value in {**same, **more}.items()}
+    table = ("token_embd.weight", (content["hidden_size"], model.vocabulary), Q8_0)
+    head = [] if model.tied else [("output.weight", (content["hidden_size"], model.vocabulary), Q8_0)]
+    found = language_model(written(packed(keys, [table, *head, *marks])))
+    assert found.layers == model.layers and found.parameters == model.parameters
+
+
+def test_a_hybrid_whose_header_is_silent_of_its_states_is_refused(written):
+    keys = {name.replace("llama.", "mamba2."): value for name, value in KEYS.items()}
+    with pytest.raises(UnsupportedError, match=r"no mamba2\.ssm\.inner_size"):
+        language_model(written(packed(keys | {"general.architecture": "mamba2"})))
+    keys = {name.replace("llama.", "lfm2."): value for name, value in KEYS.items()} | {"general.architecture": "lfm2"}
+    del keys["lfm2.block_count"]
+    with pytest.raises(UnsupportedError, match="says nothing of its layers"):
+        language_model(written(packed(keys)))
 
 
 HOSTILE = {

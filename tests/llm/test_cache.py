@@ -44,6 +44,9 @@ _LINEAR = {
     "linear_conv_kernel_dim": 4,
     "head_dim": 16,
 }
+_MAMBA2 = {"mamba_n_heads": 8, "mamba_d_head": 8, "mamba_d_state": 8, "mamba_n_groups": 2}
+_MIXED = ["linear_attention", "full_attention", "linear_attention", "full_attention"]
+_RANKS = ("qk_rope_head_dim", "qk_nope_head_dim", "v_head_dim", "kv_lora_rank", "q_lora_rank")
 _GPT = {"n_embd": 64, "n_layer": 4, "n_head": 4}
 _SIDES = {
     "d_model": 64,
@@ -118,6 +121,59 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "conv_kernel": 4,
         "head_dim": 16,
     },
+    # Beside attention in the same layer.
+    "falcon_h1": {"mamba_d_ssm": 64, **_MAMBA2},
+    "zaya": {"num_experts": 4, "moe_intermediate_size": 32, "head_dim": 16, "router_hidden_size": 8},
+    # Among layers of attention.
+    "granitemoehybrid": {**_MAMBA2, "mamba_d_head": 16, "layer_types": _MIXED, "num_local_experts": 4},
+    "bamba": {**_MAMBA2, "mamba_d_head": 16, "attn_layer_indices": [1, 3]},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 4},
+    "lfm2": {"layer_types": ["conv", "full_attention", "conv", "conv"]},
+    "lfm2_moe": {
+        "layer_types": ["conv", "full_attention", "conv", "conv"],
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+        "num_dense_layers": 1,
+    },
+    "kimi_linear": {
+        **_MLA,
+        "layer_types": _MIXED,
+        "linear_head_dim": 8,
+        "linear_num_heads": 4,
+        "num_experts_per_token": 2,
+        "num_experts": 4,
+    },
+    "minimax": {"layer_types": _MIXED, "num_local_experts": 4, "head_dim": 16},
+    "olmo_hybrid": {**_LINEAR, "layer_types": _MIXED, "eos_token_id": 0},
+    # States alone.
+    "mamba2": {"num_heads": 8, "head_dim": 16, "state_size": 8, "n_groups": 2},
+    "falcon_mamba": {"state_size": 8},
+    "xlstm": {"num_heads": 2, "hidden_size": 128},
+    # Further kinds of layers of attention.
+    "gemma3n_text": {
+        "head_dim": 16,
+        "sliding_window": 16,
+        "num_hidden_layers": 10,
+        "num_kv_shared_layers": 5,
+        "vocab_size_per_layer_input": 128,
+        "hidden_size_per_layer_input": 8,
+        "laurel_rank": 8,
+        "activation_sparsity_pattern": [0.0] * 10,
+    },
+    "minicpm3": {name: _MLA[name] for name in _RANKS} | {"num_key_value_heads": 4},
+    "mimo_v2_flash": {
+        "sliding_window": 16,
+        "head_dim": 24,
+        "v_head_dim": 16,
+        "num_key_value_heads": 1,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 32,
+    },
+    "ernie4_5_moe": {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": 32, "moe_num_shared_experts": 1},
+    "xglm": {"d_model": 64, "ffn_dim": 96, "num_layers": 4, "attention_heads": 4},
+    "vaultgemma": {"head_dim": 16, "sliding_window": 16},
     # Attention across.
     "t5": {"d_model": 64, "d_kv": 16, "num_layers": 3, "num_decoder_layers": 4, "num_heads": 4, "d_ff": 96},
     "bart": _SIDES,
@@ -194,6 +250,45 @@ def test_a_familys_cache_is_what_transformers_allocates(kind):
     tokens = WRITTEN if model.is_encoder_decoder else TOKENS
     counted = cache.in_transformers(model, tokens, SEQUENCES, prompt=TOKENS)
     assert cache.total(counted) == held_bytes(ran(configuration))
+
+
+# Of the others some fields above say nothing (Bloom), or positions are computed and stored (Marian).
+COUNTED = [kind for kind in FAMILIES if kind not in ("bloom", "marian")]
+
+
+@pytest.mark.parametrize("kind", COUNTED)
+def test_a_familys_parameters_are_those_of_its_module(kind):
+    import torch
+    import transformers
+
+    configuration = configured(kind)
+    both = getattr(configuration, "is_encoder_decoder", False)
+    auto = transformers.AutoModelForSeq2SeqLM if both else transformers.AutoModelForCausalLM
+    with torch.device("meta"):
+        module = auto.from_config(configuration)
+    # Biases of routers are buffers there.
+    routers = ("e_score_correction_bias", "balancing_biases", "expert_bias")
+    buffers = sum(b.numel() for name, b in module.named_buffers() if name.endswith(routers))
+    assert read(configuration).parameters == sum(p.numel() for p in module.parameters()) + buffers
+
+
+def test_a_linear_recurrence_of_recurrent_gemma_keeps_what_its_layers_hold():
+    """Its states are the modules' own, in no cache that a pass returns."""
+    import torch
+    import transformers
+
+    configuration = transformers.CONFIG_MAPPING["recurrent_gemma"](
+        **{**_BASE, "attention_window_size": 16, "num_key_value_heads": 1}
+    )
+    with torch.no_grad():
+        module = transformers.AutoModelForCausalLM.from_config(configuration).to(torch.bfloat16).eval()
+        module(input_ids=torch.ones((SEQUENCES, TOKENS), dtype=torch.long), use_cache=True)
+    held = [layer.temporal_block for layer in module.model.layers if hasattr(layer.temporal_block, "rg_lru")]
+    model = read(configuration)
+    counted = cache.in_transformers(model, TOKENS, SEQUENCES)
+    assert model.parameters == sum(p.numel() for p in module.parameters())
+    assert counted["recurrent states"] == sum(held_bytes(block.rg_lru.recurrent_states) for block in held)
+    assert counted["convolution states"] == sum(held_bytes(block.conv1d_state) for block in held)
 
 
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2"])

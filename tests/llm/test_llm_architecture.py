@@ -81,6 +81,128 @@ def test_parameters_equal_those_of_the_module_built_without_weights(name):
     assert language_model(name).parameters == sum(p.numel() for p in module.parameters()) + buffers
 
 
+# One of each kind, by its name: those among them that read images or sound by the part that reads text.
+BY_NAME = [
+    "LiquidAI/LFM2-1.2B",
+    "tiiuae/Falcon-H1-7B-Base",
+    "ibm-granite/granite-4.0-h-tiny",
+    "ibm-granite/granite-4.0-micro",
+    "swiss-ai/Apertus-8B-Instruct-2509",
+    "moonshotai/Kimi-Linear-48B-A3B-Instruct",
+    "MiniMaxAI/MiniMax-Text-01-hf",
+    "NX-AI/xLSTM-7b",
+    "ai21labs/AI21-Jamba-Large-1.7",
+    "google/gemma-3n-E4B-it",
+    "mistralai/Mamba-Codestral-7B-v0.1",
+    "Zyphra/ZAYA1-8B",
+    "adept/persimmon-8b-base",
+    "adept/fuyu-8b",
+    "allenai/FlexOlmo-7x7B-1T",
+    "baidu/ERNIE-4.5-21B-A3B-PT",
+    "baidu/ERNIE-4.5-VL-28B-A3B-PT",
+    "facebook/cwm",
+    "facebook/xglm-564M",
+    "google/vaultgemma-1b",
+    "inceptionai/Jais-2-8B-Chat",
+    "microsoft/BioGPT-Large",
+    "openbmb/MiniCPM3-4B",
+    "tencent/Youtu-LLM-2B",
+    "XiaomiMiMo/MiMo-V2-Flash",
+]
+_TOWERS = ("audio_tower", "vision_tower", "visual", "resampler", "embed_vision", "embed_audio", "vision_embed")
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_parameters_by_name_equal_those_of_the_module_built_without_weights(name):
+    content = {**read_configuration(name, run_code=False)}
+    content.pop("architectures", None)
+    module = huggingface(content, dtype="float32", causal=True)
+    of_text = [p.numel() for n, p in module.named_parameters() if not any(tower in n for tower in _TOWERS)]
+    routers = ("e_score_correction_bias", "balancing_biases")
+    buffers = [b.numel() for n, b in module.named_buffers() if n.endswith(routers)]
+    assert language_model(name).parameters == sum(of_text) + sum(buffers)
+
+
+# Active parameters in 10^9 by their names or their authors' reports.
+ACTIVE = {
+    "moonshotai/Kimi-Linear-48B-A3B-Instruct": 3,
+    "MiniMaxAI/MiniMax-Text-01-hf": 45.9,
+    "ai21labs/AI21-Jamba-Large-1.7": 94,
+    "ai21labs/Jamba-v0.1": 12,
+    "ibm-granite/granite-4.0-h-small": 9,
+    "baidu/ERNIE-4.5-21B-A3B-PT": 3,
+    "baidu/ERNIE-4.5-VL-28B-A3B-PT": 3,
+    "baidu/ERNIE-4.5-300B-A47B-PT": 47,
+    "XiaomiMiMo/MiMo-V2-Flash": 15,
+    "google/gemma-4-E2B-it": 2.3,
+    "google/gemma-3n-E4B-it": 4,
+}
+
+
+@pytest.mark.parametrize("name", sorted(ACTIVE))
+def test_active_parameters_are_those_that_a_token_meets(name):
+    # Rounded to a billion, and with or without the embeddings.
+    assert language_model(name).active_parameters / 1e9 == pytest.approx(ACTIVE[name], rel=0.13)
+
+
+def test_the_same_layers_are_read_from_the_words_of_the_repositories():
+    """Configurations of repositories that carry code of their own say the same in other words than transformers'."""
+    kimi = language_model("moonshotai/Kimi-Linear-48B-A3B-Instruct")
+    content = dict(read_configuration("moonshotai/Kimi-Linear-48B-A3B-Instruct", run_code=False))
+    kinds = content.pop("layer_types")
+    for key in ("mlp_layer_types", "linear_head_dim", "linear_num_heads", "linear_conv_kernel_dim"):
+        content.pop(key)
+    content |= {
+        "first_k_dense_replace": 1,
+        "linear_attn_config": {
+            "full_attn_layers": [i + 1 for i, kind in enumerate(kinds) if kind == "full_attention"],
+            "kda_layers": [i + 1 for i, kind in enumerate(kinds) if kind == "linear_attention"],
+            "num_heads": 32,
+            "head_dim": 128,
+            "short_conv_kernel_size": 4,
+        },
+    }
+    assert language_model(content, kimi.name).layers == kimi.layers and kimi.max_positions == 1_048_576
+
+    minimax = language_model("MiniMaxAI/MiniMax-Text-01-hf")
+    content = dict(read_configuration("MiniMaxAI/MiniMax-Text-01-hf", run_code=False))
+    kinds = content.pop("layer_types")
+    content |= {
+        "model_type": "minimax_text_01",
+        "attn_type_list": [int(kind == "full_attention") for kind in kinds],
+        "shared_intermediate_size": 0,
+    }
+    assert language_model(content, minimax.name).layers == minimax.layers
+    with pytest.raises(FormatError, match="each of its 80 layers"):
+        language_model({**content, "attn_type_list": [1] * 79})
+
+    lfm2 = language_model("LiquidAI/LFM2-1.2B")
+    content = dict(read_configuration("LiquidAI/LFM2-1.2B", run_code=False))
+    kinds = content.pop("layer_types")
+    content |= {
+        "full_attn_idxs": [i for i, kind in enumerate(kinds) if kind == "full_attention"],
+        "block_auto_adjust_ff_dim": True,
+        "block_ff_dim": 12288,
+        "block_ffn_dim_multiplier": 1.0,
+        "block_multiple_of": 256,
+    }
+    del content["intermediate_size"]
+    assert language_model(content, lfm2.name) == lfm2
+
+
+def test_a_state_is_kept_in_what_its_runtime_keeps_it_in():
+    """Bytes of a sequence on a server: of Mamba-2 in fp32, of lightning attention in the activations' type."""
+    split, plain = Parallelism(), Quantization()
+    granite, minimax = (
+        language_model(name) for name in ("ibm-granite/granite-4.0-h-tiny", "MiniMaxAI/MiniMax-Text-01-hf")
+    )
+    long, short = (float(cache_bytes(granite, split, plain, n)) for n in (2000, 1000))
+    states = 36 * (3072 * 128 * 4 + (3072 + 256) * 4 * 2)
+    assert long - short == 1000 * 4 * 2 * 4 * 128 * 2 and short == states + 1000 * 4 * 2 * 4 * 128 * 2
+    at_once = 70 * 64 * 128 * 128 * 2
+    assert float(cache_bytes(minimax, split, plain, 1)) == at_once + 10 * 2 * 8 * 128 * 2
+
+
 _SMALL = {"hidden_size": 256, "num_attention_heads": 4, "num_hidden_layers": 3, "vocab_size": 1000}
 _FALCON_40B = {"new_decoder_architecture": True, "num_kv_heads": 2, "alibi": False}
 _GROUPED = {"num_key_value_heads": 2, "intermediate_size": 512, "head_dim": 64, "pad_token_id": 0}
@@ -269,3 +391,23 @@ def test_emulated_half_precision_is_priced_at_the_rate_of_fp32():
         peaks = device(board).peak_flops
         assert peak_flops(peaks, "fp16") == peak_flops(peaks, "bf16") == peaks[faster]
     assert peak_flops(device("h100").peak_flops, "bf16") == device("h100").peak_flops["bf16"]
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("NX-AI/xLSTM-7b", {"num_hidden_layers": None, "num_blocks": 2**39}, "num_blocks"),
+        ("NX-AI/xLSTM-7b", {"qk_dim_factor": -0.5}, "a number above 0"),
+        ("tiiuae/Falcon-H1-7B-Base", {"mamba_d_head": 3}, "are not the 3072 channels"),
+        ("ibm-granite/granite-4.0-h-tiny", {"layer_types": ["mamba"] * 39}, "a list of 40 words"),
+        ("LiquidAI/LFM2-1.2B", {"layer_types": ["conv", "window"] * 8}, "layers of full_attention"),
+        ("mistralai/Mamba-Codestral-7B-v0.1", {"head_dim": 63}, "128 heads of 63"),
+        ("baidu/ERNIE-4.5-21B-A3B-PT", {"moe_intermediate_size": [1, 2, 3]}, "one for text and one for images"),
+        ("google/recurrentgemma-2b", {"block_types": ["window"]}, "made of recurrent and attention"),
+        ("XiaomiMiMo/MiMo-V2-Flash", {"layer_types": None, "hybrid_layer_pattern": [1]}, "each of its 48 layers"),
+    ],
+)
+def test_fields_of_a_hybrid_that_contradict_one_another_are_told(name, wrong, said):
+    content = {**read_configuration(name, run_code=False), **wrong}
+    with pytest.raises(FormatError, match=said):
+        language_model({key: value for key, value in content.items() if value is not None}, name)

@@ -36,6 +36,13 @@ RANGES: dict[str, tuple[int, int]] = {
     **dict.fromkeys(
         ("linear_conv_kernel_dim", "n_groups", "global_head_dim", "num_global_key_value_heads"), (0, _SMALL)
     ),
+    "num_blocks": (0, _LAYERS),
+    **dict.fromkeys(
+        ("shared_intermediate_size", "mamba_d_ssm", "lru_width", "block_ff_dim", "hidden_size_per_layer_input"),
+        (0, _WIDTH),
+    ),
+    **dict.fromkeys(("mamba_n_heads", "mamba_d_state", "mamba_n_groups", "mamba_d_conv"), (0, _SMALL)),
+    **dict.fromkeys(("moe_num_experts", "moe_k", "altup_num_inputs", "laurel_rank"), (0, _SMALL)),
     "num_ln_in_parallel_attn": (0, 8),
     "vocab_size": (1, _VOCABULARY),
     **dict.fromkeys(("sliding_window", "attention_chunk_size"), (0, _TOKENS)),  # 0: none

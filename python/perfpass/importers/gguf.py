@@ -18,6 +18,7 @@ from typing import Any
 
 from perfpass.bounded_file import exists, open_regular, reason
 from perfpass.errors import FileError, FormatError, LimitError, UnsupportedError, shown
+from perfpass.importers import gguf_hybrids
 from perfpass.importers.gguf_architectures import REFUSED, TYPES
 from perfpass.importers.gguf_types import FILE_TYPES, Tensor, bytes_of, check_layout
 from perfpass.text import shown_value
@@ -268,6 +269,8 @@ def _configuration(keys: Mapping[str, Any], tensors: list[Tensor], where: str) -
     found: dict[str, Any] = {"model_type": TYPES[kind]}
     for name, key in _FIELDS.items():
         value = keys.get(f"{kind}.{key}")
+        if isinstance(value, list) and kind in gguf_hybrids.TYPES and key in gguf_hybrids.BY_LAYER:
+            value = max((one for one in value if isinstance(one, int)), default=0)
         if isinstance(value, list):
             if not value or any(one != value[0] for one in value):
                 raise UnsupportedError(f"{where}: {key} differs from layer to layer, which is not counted here")
@@ -279,7 +282,7 @@ def _configuration(keys: Mapping[str, Any], tensors: list[Tensor], where: str) -
         found["vocab_size"] = table[1]
     found["tie_word_embeddings"] = "output.weight" not in shapes
     _adapt(found, keys, kind, shapes)
-    return found
+    return gguf_hybrids.adapted(kind, found, keys, shapes, where) if kind in gguf_hybrids.TYPES else found
 
 
 def _adapt(found: dict[str, Any], keys: Mapping[str, Any], kind: str, shapes: Mapping[str, tuple[int, ...]]) -> None:

@@ -5,6 +5,8 @@ Names: MODEL_ARCH_NAMES of gguf-py 0.19, all of them. Of models for images besid
 
 from __future__ import annotations
 
+from perfpass.importers import gguf_hybrids
+
 # Architecture in the file: model_type of a config.json with the same layers.
 TYPES: dict[str, str] = {
     **{name: name for name in ("gemma", "gemma2", "falcon", "starcoder2", "gpt2", "bloom", "mpt", "stablelm", "olmo")},
@@ -57,15 +59,16 @@ TYPES: dict[str, str] = {
     "gemma-embedding": "gemma3_text",
     "bert": "bert",
     "nomic-bert": "nomic_bert",
+    **gguf_hybrids.TYPES,
 }
 
 _REASONS = {
     "it holds a projector of images or a vocoder, no language model": "clip wavtokenizer-dec",
-    "its layers differ from one another in ways that the header does not say": "deci openelm lfm2 lfm2moe mimo2 step35 "
+    "its layers differ from one another in ways that the header does not say": "deci openelm mimo2 step35 "
     "gemma3n gemma4 plamo3",
-    "it mixes attention with states, and the header does not say which layer is which": "falcon-h1 granitehybrid jamba "
-    "kimi-linear nemotron_h nemotron_h_moe plamo2 qwen3next qwen35 qwen35moe",
-    "its states are of a kind of their own": "mamba2 rwkv6 rwkv6qwen2 rwkv7 arwkv7",
+    "it mixes attention with states, whose sizes stand under keys of their own": "kimi-linear plamo2 qwen3next qwen35 "
+    "qwen35moe",
+    "its states are of a kind of their own": "rwkv6 rwkv6qwen2 rwkv7 arwkv7",
     "its keys and values are latent, under keys of their own": "minicpm3 plm mistral4 glm-dsa deepseek2-ocr",
     "it writes text by diffusion and not token by token": "dream llada llada-moe rnd1",
     "it has an encoder and a decoder": "t5 t5encoder",

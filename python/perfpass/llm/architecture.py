@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import numpy as np
 
+FP32_BYTES = 4.0
+
 
 @dataclass(frozen=True)
 class Attention:
@@ -82,17 +84,28 @@ class Attention:
 
 @dataclass(frozen=True)
 class Recurrence:
-    """A layer with a state of fixed size per sequence: Mamba-2, gated delta net, lightning attention.
+    """A layer with a state of fixed size per sequence, of a ``kind`` by its name: Mamba-2, gated delta net, ...
 
     ``projections``: elements of the matrices that every token is multiplied by; ``state``: elements of the recurrent
     state, ``convolution``: of the convolution's window, both per sequence; ``heads`` splits over tensor parallelism.
+    ``exact``: the state is kept in fp32, else in the type of the activations, as the window is.
     """
 
+    kind: str
     projections: int
     state: int
     convolution: int
     heads: int
     extra: int = 0
+    exact: bool = True
+
+    def state_bytes(self, activation_bytes: float) -> float:
+        """Bytes of a sequence's state beside activations of ``activation_bytes``."""
+        return self.state * (FP32_BYTES if self.exact else activation_bytes)
+
+    def kept_bytes(self, activation_bytes: float) -> float:
+        """Bytes of a sequence's state and window."""
+        return self.state_bytes(activation_bytes) + self.convolution * activation_bytes
 
 
 @dataclass(frozen=True)
@@ -133,7 +146,7 @@ class Experts:
 @dataclass(frozen=True)
 class Layer:
     """One layer: what mixes tokens, what transforms each, and ``norms`` parameters. ``dense`` runs beside ``experts``
-    where a model has both.
+    where a model has both, and so does ``recurrence`` beside ``attention``.
 
     Of an encoder-decoder, ``encoder`` says that the layer reads the prompt alone, once, and keeps nothing; ``cross`` is
     the decoder's attention to what the encoder made of it. Keys and values across, one per token of the prompt, and
@@ -184,8 +197,9 @@ class LanguageModel:
     """A language model (or the one inside a vision-language model): a decoder, or an encoder and a decoder.
 
     ``layers`` holds (count, layer) for equal layers. ``embedding_extra``: parameters of learned positions, embedding
-    norms, the final norm and a bias of the head. ``tied``: the head shares the input embedding. ``stored_as``: the
-    precision of the published checkpoint's matrices where its configuration says so, else "bf16";
+    norms, the final norm and a bias of the head; ``unmet``: beside them, those that no token of text meets, but for a
+    row of a further table, or that other kinds of tokens meet. ``tied``: the head shares the input embedding.
+    ``stored_as``: the precision of the published checkpoint's matrices where its configuration says so, else "bf16";
     ``experts_stored_as`` likewise for experts. ``stored_bytes``: the weights of the file that it was read from, 0 where
     none was. ``packed_bytes``: bytes of an element by precision, where the checkpoint's method states its own.
     ``notes``: what was taken from its name or its file, a sentence each.
@@ -198,6 +212,7 @@ class LanguageModel:
     layers: tuple[tuple[int, Layer], ...]
     tied: bool
     embedding_extra: int = 0
+    unmet: int = 0
     max_positions: int = 0
     stored_as: str = "bf16"
     experts_stored_as: str = "bf16"
@@ -214,7 +229,7 @@ class LanguageModel:
     def parameters(self) -> int:
         """All parameters."""
         inner = sum(count * layer.parameters(self.hidden) for count, layer in self.layers)
-        return inner + self.embedding_extra + (1 if self.tied else 2) * self.vocabulary * self.hidden
+        return inner + self.embedding_extra + self.unmet + (1 if self.tied else 2) * self.vocabulary * self.hidden
 
     @property
     def active_parameters(self) -> int:

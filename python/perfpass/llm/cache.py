@@ -16,7 +16,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from perfpass.errors import ArgumentError
-from perfpass.llm.architecture import Attention, LanguageModel, Layer
+from perfpass.llm.architecture import FP32_BYTES, Attention, LanguageModel, Layer
 from perfpass.text import unknown
 
 # Bytes of an element by type of a cache: of servers (one scale for a tensor, which is nothing; nvfp4 in blocks of 16
@@ -50,7 +50,6 @@ OF_RUNTIME: dict[str, tuple[str, ...]] = {
     "llama.cpp": ("f16", "f32", "bf16", "fp16", *BLOCKS),
     "transformers": ("bf16", "fp16", "fp32"),
 }
-STATE_BYTES = 4.0
 CELLS = 256  # llama.cpp rounds a context up to so many
 _KEEPS_ALL = ("gpt_neo",)
 
@@ -101,7 +100,7 @@ def _kept(
 def states(layer: Layer, element: float) -> Iterator[tuple[str, float]]:
     """Bytes of a recurrent layer's states for a sequence, by kind."""
     if layer.recurrence:
-        yield "recurrent states", layer.recurrence.state * STATE_BYTES
+        yield "recurrent states", layer.recurrence.state_bytes(element)
         yield "convolution states", layer.recurrence.convolution * element
 
 
@@ -147,7 +146,7 @@ def in_llama_cpp(
         if layer.cross:
             row = layer.cross.kv_heads * (layer.cross.head_dim * sizes[0] + layer.cross.value_dim * sizes[1])
             found["keys and values across"] = found.get("keys and values across", 0.0) + count * cells * row
-        for kind, size in states(layer, STATE_BYTES):  # both are kept in fp32
+        for kind, size in states(layer, FP32_BYTES):  # both are kept in fp32
             found[kind] = found.get(kind, 0.0) + count * sequences * size
     return found
 

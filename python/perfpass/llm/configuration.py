@@ -18,7 +18,14 @@ from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError, about
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
-from perfpass.llm import families, families_encoder_decoder, families_kin, families_recurrent
+from perfpass.llm import (
+    families,
+    families_encoder_decoder,
+    families_gemma,
+    families_hybrid,
+    families_kin,
+    families_recurrent,
+)
 from perfpass.llm.architecture import LanguageModel, Layer
 from perfpass.llm.costs import GGUF_BITS, PRECISIONS, listed, named_precision
 from perfpass.llm.fields import Fields
@@ -30,10 +37,15 @@ if TYPE_CHECKING:
 
 # Where wrappers (vision, speech) keep the language model.
 _INNER = ("text_config", "llm_config", "language_config", "thinker_config")
-_POSITIONS = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length")
+_POSITIONS = (
+    *("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "max_sequence_length"),
+    "model_max_length",
+)
 READERS = {
     **families.READERS,
     **families_kin.READERS,
+    **families_gemma.READERS,
+    **families_hybrid.READERS,
     **families_recurrent.READERS,
     **families_encoder_decoder.READERS,
 }
@@ -177,6 +189,7 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
         layers=layers,
         tied=body.tied,
         embedding_extra=body.embedding_extra,
+        unmet=body.unmet,
         max_positions=next((found for key in _POSITIONS if (found := fields.count(key, default=0))), 0),
         stored_as=dense,
         experts_stored_as=experts,

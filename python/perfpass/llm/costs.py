@@ -151,7 +151,6 @@ COMPONENTS = (
     "elementwise",
     "collectives",
 )
-STATE_BYTES = 4.0  # recurrent states are kept in fp32
 
 
 @dataclass(frozen=True)
@@ -428,11 +427,12 @@ def _attention(
 
 def _recurrence(work: Work, count: int, r: Recurrence, tensor: int, quantization: Quantization, step: Step) -> None:
     elements, state = r.projections / tensor, r.state / tensor
+    kept = r.state_bytes(quantization.activation_bytes) / tensor
     # Each token scales, adds to and reads the state: three multiply-adds per element.
     work.add(
         count, flops=(2 * elements + 6 * state) * step.tokens, weight_bytes=elements * ELEMENT_BYTES[quantization.gemm]
     )
-    work.add(count, cache_bytes=2 * state * STATE_BYTES * step.requests, launches=6)
+    work.add(count, cache_bytes=2 * kept * step.requests, launches=6)
 
 
 def _dense(work: Work, hidden: int, count: int, mlp: Mlp, tensor: int, quantization: Quantization, step: Step) -> None:
@@ -543,7 +543,8 @@ def _weight_bytes(
     kept = (1 if model.tied else 2) if tables is None else tables
     elements = kept * model.vocabulary * model.hidden
     outside = (
-        elements * quantization.table_bytes / parallelism.tensor + model.embedding_extra * quantization.activation_bytes
+        elements * quantization.table_bytes / parallelism.tensor
+        + (model.embedding_extra + model.unmet) * quantization.activation_bytes
     )
     # The fullest stage holds its share of the layers and, at either end, a table.
     return total / parallelism.pipeline + outside / min(2, parallelism.pipeline)
@@ -564,7 +565,5 @@ def cache_bytes(
             index = a.index_dim if a.top_k else 0
             total += count * seen * (a.cache_elements / split + index) * size
         if layer.recurrence:
-            r = layer.recurrence
-            state = r.state * STATE_BYTES + r.convolution * quantization.activation_bytes
-            total += count * state / parallelism.tensor
+            total += count * layer.recurrence.kept_bytes(quantization.activation_bytes) / parallelism.tensor
     return total * sequences / parallelism.pipeline

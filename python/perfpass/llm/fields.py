@@ -50,6 +50,15 @@ class Fields:
         """A whole number of at least 1."""
         return self.count(*keys, default=default, least=1)
 
+    def number(self, key: str, *, default: float) -> float:
+        """A number above 0, or ``default`` where the field is absent."""
+        value = self.find(key)
+        if value is None:
+            return default
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= _LARGEST:
+            raise FormatError(f"{self.name}: {key} is {shown_value(value)}; a number above 0 is needed")
+        return float(value)
+
     def flag(self, key: str, default: bool = False) -> bool:
         """True or false (or 1 or 0), or ``default`` where the field is absent."""
         value = self.find(key)

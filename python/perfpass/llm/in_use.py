@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfpass.prediction import Interval
+from perfpass.text import size
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -128,10 +129,28 @@ def whole_bytes(device: Device, share: float = 1.0) -> float:
     return share * device.memory_bytes - (SYSTEM_LOW_BYTES if device.unified_memory else 0.0)
 
 
-def metal_bytes(device: Device) -> float:
-    """What Metal gives a program of an Apple chip's memory unless told otherwise (recommendedMaxWorkingSetSize)."""
+@dataclass(frozen=True)
+class Given:
+    """What a program is given of a device unless somebody says otherwise: ``bytes``, by whose ``rule`` ("" for none),
+    and ``more``, how to have the rest of `whole_bytes`.
+    """
+
+    bytes: float
+    rule: str = ""
+    more: str = ""
+
+    @property
+    def words(self) -> str:
+        """The rule as a sentence's end; empty without one."""
+        return f"{self.rule} gives a program {size(self.bytes)} of it, {self.more} more" if self.rule else ""
+
+
+def given_by_default(device: Device) -> Given:
+    """Of an Apple chip what Metal recommends as a working set (recommendedMaxWorkingSetSize), else `whole_bytes`."""
+    if device.vendor != "Apple" or not device.unified_memory:
+        return Given(whole_bytes(device))
     share = _METAL_SMALL if device.memory_bytes < _METAL_LARGE_BYTES else _METAL_SHARE
-    return share * device.memory_bytes
+    return Given(share * device.memory_bytes, "Metal's default", "sysctl iogpu.wired_limit_mb")
 
 
 def room(runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None) -> Room:

@@ -13,7 +13,7 @@ import math
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, weight_bytes
-from perfpass.llm.in_use import Parts, held_whole, whole_bytes
+from perfpass.llm.in_use import Parts, given_by_default, held_whole, whole_bytes
 from perfpass.llm.memory import sequence_bytes, workspace_bytes
 from perfpass.llm.serving import MemoryFit
 from perfpass.text import size
@@ -48,7 +48,7 @@ def layers_alone(
         )
         for tokens in (STEP_TOKENS, STEP_LOW_TOKENS)
     )
-    whole = whole_bytes(device)
+    whole, by_itself = whole_bytes(device), given_by_default(device)
     fits = weights + cache + least + RUNTIME_LOW_BYTES <= whole
     reason, left_to_host = "", host_layers
     if not fits:
@@ -61,9 +61,11 @@ def layers_alone(
             reason += f"; llama.cpp would leave {left_to_host} of {model.layer_count} layers to the host (-ngl {held})"
     elif weights + cache + usual + RUNTIME_BYTES > whole:
         reason = f"it fits only with steps shorter than {STEP_TOKENS} tokens (-ub) and nothing else on the device"
+    elif weights + cache + usual + RUNTIME_BYTES > by_itself.bytes:
+        reason = f"it fits into {size(device.memory_bytes)}, but {by_itself.words}"
     single = (weights, weights, weights), (least, usual, usual), (RUNTIME_LOW_BYTES, RUNTIME_BYTES, RUNTIME_BYTES)
     use = held_whole(Parts(weights=single[0], cache=cache, each=cache, workspace=single[1], runtime=single[2]))
-    if fits and not reason and use.least.high > whole:
+    if fits and not reason and use.least.high > by_itself.bytes:
         reason = "it fits only where it takes no more than usual"
     return MemoryFit(
         **vars(use),
@@ -71,7 +73,7 @@ def layers_alone(
         cache_bytes=int(cache),
         activation_bytes=int(usual),
         runtime_bytes=int(RUNTIME_BYTES),
-        usable_bytes=int(whole),
+        usable_bytes=int(by_itself.bytes),
         most_requests=int(fits),
         fits=fits,
         reason=reason,

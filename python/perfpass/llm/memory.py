@@ -55,7 +55,7 @@ _LEAST_RUNTIME_BYTES = 1e9
 _WORKSPACE_HIGH = 1.0
 # What kernels pad their packed weights by, at most; by hand.
 _PADDING = 0.02
-_STATE_BYTES, _LOGIT_BYTES = 4.0, 4.0
+_LOGIT_BYTES = 4.0
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,7 @@ def sequence_bytes(
                 per_token *= math.ceil(a.kv_heads / split.tensor) / a.kv_heads
             total += count * paged * (per_token + (a.index_dim if a.top_k else 0)) * element
         if layer.recurrence:
-            r = layer.recurrence
-            total += count * (r.state * _STATE_BYTES + r.convolution * quantization.activation_bytes) / split.tensor
+            total += count * layer.recurrence.kept_bytes(quantization.activation_bytes) / split.tensor
     return total * math.ceil(model.layer_count / split.pipeline) / model.layer_count
 
 

@@ -325,7 +325,7 @@ def _parameters(
     matrices = plain + experts - sum(layer.norms for layer in layers)
     table = model.vocabulary * model.hidden / layout.tensor
     count = (1 if first else 0) + (1 if last and not (model.tied and first) else 0)
-    tables = count * table + (model.embedding_extra if first else model.hidden if last else 0)
+    tables = count * table + (model.embedding_extra + model.unmet if first else model.hidden if last else 0)
     plain += tables
     adapters = 0.0
     if recipe.adapter:

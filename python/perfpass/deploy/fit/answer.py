@@ -15,7 +15,7 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.llm.costs import GGUF_BITS
-from perfpass.llm.in_use import metal_bytes
+from perfpass.llm.in_use import given_by_default
 from perfpass.llm.serving import beyond_positions, check_runtime, check_split
 from perfpass.prediction import Interval
 from perfpass.text import size, unknown
@@ -168,10 +168,10 @@ def _language(
         answers.append(_answered(ask, need, whole=bool(targets)))
     notes = list(found.notes)
     notes += [
-        f"{one.id} is counted with {size(one.memory_bytes)}, the most it is sold with (a device file has yours); Metal "
-        f"gives a program {size(metal_bytes(one))} of it, more by sysctl iogpu.wired_limit_mb"
+        f"{one.id} is counted with {size(one.memory_bytes)}, the most it is sold with (a device file has yours); "
+        + by_itself
         for one in targets
-        if one.vendor == "Apple" and one.unified_memory
+        if (by_itself := given_by_default(one).words)
     ]
     if long := beyond_positions(language, load.context):
         notes.append(long)

@@ -200,8 +200,7 @@ def _llama_cpp(
     )
     found = in_use.held_whole(parts)
     whole = in_use.whole_bytes(device)
-    metal = device.vendor == "Apple" and device.unified_memory
-    limit = in_use.metal_bytes(device) if metal else whole
+    given = in_use.given_by_default(device)
     return Need(
         weights=weights,
         cache={name: held * size for name, size in kept.items()},
@@ -210,11 +209,11 @@ def _llama_cpp(
         host_bytes=max(0.0, whole_weights - gpu) + (cache.total(kept) - held * cache.total(kept) / share),
         needed=found.needed,
         least=found.least,
-        limit_bytes=limit,
-        probability=found.needed.probability_fits(limit),
+        limit_bytes=given.bytes,
+        probability=found.needed.probability_fits(given.bytes),
         # Weights are known to the byte: they, the cache and the shortest step have to be there.
         possible=in_use.needed(parts, parts.cache).low <= whole,
-        binding="Metal's default" if metal else "",
+        binding=given.rule,
         parts=parts,
         precision=loaded.name,
         cache_type=kind,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from perfpass.llm.assumed import assumed_line
 from perfpass.llm.serving import MemoryFit
 from perfpass.prediction import Interval, Support, check_width, evidence_of, interval_row
+from perfpass.predictors import layer_kinds
 from perfpass.predictors.generation.features import Batch, memory
+from perfpass.predictors.learned import width_words
 from perfpass.predictors.memory.rows import memory_rows
 from perfpass.predictors.relative.question import AskedBatch
 from perfpass.text import item, size
@@ -89,6 +91,21 @@ def costs_of(batch: Batch, latency: Interval, support: Support, provenance: dict
         provenance=provenance,
         asked=AskedBatch(batch),
     )
+
+
+def with_unknown_kernels(found: Offline, batch: Batch) -> Offline:
+    """With bounds that allow for layers of a kind that nothing was learned from, and what is said of them."""
+    said = layer_kinds.reasons(batch.model)
+    if not said:
+        return found
+
+    def wider(value: Interval | None) -> Interval | None:
+        return None if value is None else layer_kinds.wider(value, batch.model)
+
+    latency = layer_kinds.wider(found.latency_s, batch.model)
+    support = Support(width_words.level_of(latency, found.support.level), (*found.support.reasons, *said))
+    asked = costs_of(batch, latency, support, found.provenance)
+    return replace(asked, prompt_s=wider(found.prompt_s), token_s=wider(found.token_s))
 
 
 def offline_table(found: Offline) -> str:

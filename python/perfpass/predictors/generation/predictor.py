@@ -43,7 +43,7 @@ from perfpass.predictors.generation.features import (
 )
 from perfpass.predictors.generation.order import BATCHES, TOKENS, alike, growing, ordered
 from perfpass.predictors.generation.phases import with_phases
-from perfpass.predictors.generation.prediction import Offline, costs_of
+from perfpass.predictors.generation.prediction import Offline, costs_of, with_unknown_kernels
 from perfpass.predictors.learned import lattice, width_words
 from perfpass.predictors.learned.component_predictor import ComponentPredictor
 from perfpass.predictors.learned.component_widths import WORDS, lacks, of_boards
@@ -222,7 +222,7 @@ def offline(batch: Batch) -> Offline:
     Engines by name, and llama.cpp in a file type or on a device that was not measured, are counted
     (`generation.engines`).
     """
-    found = _offline(batch)
+    found = with_unknown_kernels(_offline(batch), batch)
     long = beyond_positions(batch.model, batch.input_tokens + batch.output_tokens)
     return replace(found, support=found.support.at_most("outside", long)) if long else found
 

@@ -14,6 +14,7 @@ from perfpass.llm.costs import ELEMENT_BYTES
 from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving, check_gpu
 from perfpass.prediction import Support, SupportLevel
+from perfpass.predictors import layer_kinds
 from perfpass.predictors.generation.phase_features import Phase
 from perfpass.predictors.generation.phases import PhasePredictor, loaded
 from perfpass.predictors.learned import width_words
@@ -33,6 +34,7 @@ def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPredic
         model, device, split.tensor, serving.runtime, round(users), serving.input_length, serving.output_length
     )  # fmt: skip
     first, between = (loaded(f"loaded_{name}", phase, users) for name in ("first_token", "between_tokens"))
+    first_token, per_token = (layer_kinds.wider(found.value, model) for found in (first, between))
     memory = served(model, device, serving)
     beyond = []
     if split.pipeline > 1:
@@ -43,19 +45,20 @@ def predict(model: LanguageModel, device: Device, serving: Serving) -> LlmPredic
         beyond.append("the weights and one request do not fit into memory: the times are those of a larger device")
     predictor = PhasePredictor.load()
     wide = (
-        *predictor.why("loaded_between_tokens", phase, "time per output token", between.value),
-        *predictor.why("loaded_first_token", phase, "time to first token", first.value),
+        *predictor.why("loaded_between_tokens", phase, "time per output token", per_token),
+        *predictor.why("loaded_first_token", phase, "time to first token", first_token),
     )
-    reasons = dict.fromkeys((*first.support.reasons, *between.support.reasons, *beyond, *wide))
+    unknown = layer_kinds.reasons(model)
+    reasons = dict.fromkeys((*first.support.reasons, *between.support.reasons, *beyond, *unknown, *wide))
     levels: tuple[SupportLevel, ...] = ("outside", "near", "in range")
     found = {first.support.level, between.support.level, *(("outside",) if beyond else ())}
-    level = width_words.level_of(between.value, next(level for level in levels if level in found))
+    level = width_words.level_of(per_token, next(level for level in levels if level in found))
     return prediction_of(
         model,
         device,
         serving,
-        first.value.scaled(1e3, "ms"),
-        between.value.scaled(1e3, "ms"),
+        first_token.scaled(1e3, "ms"),
+        per_token.scaled(1e3, "ms"),
         memory=memory,
         support=Support(level, tuple(reasons)),
         breakdown={},

@@ -33,6 +33,7 @@ from perfpass.llm.serving import (
     check_version,
 )
 from perfpass.prediction import COVERAGE, Interval, Support
+from perfpass.predictors import layer_kinds
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.learned import artefacts, lattice, width_words
 from perfpass.predictors.learned.spread import Spread
@@ -238,6 +239,7 @@ class ServingPredictor:
         tpot, ttft = _first(found["tpot"]), _first(found["ttft"])
         memory = served(model, device, serving)
         support = _support(own.family, device, own.evidence, self._beyond(model, device, serving, memory.fits))
+        support = replace(support, reasons=(*support.reasons, *layer_kinds.reasons(model)))
         for what, value, target in (("time per output token", tpot, "tpot"), ("time to first token", ttft, "ttft")):
             said = width_words.reason(what, value, self.spread[target], own.lacks, widths.WORDS)
             support = replace(support, reasons=(*support.reasons, *said))
@@ -274,6 +276,7 @@ class ServingPredictor:
             by_itself = describe(model, family, device, serving, sizes=single)
             least["ttft"] = self._medians(model, family, device, serving, single, by_itself, evidence)[0]["ttft"]
         bounds = {t: widths.bounds(medians[t], self.spread[t], lacks, beyond, least[t]) for t in TARGETS}
+        bounds = {target: layer_kinds.wider_bounds(found, model) for target, found in bounds.items()}
         waits = w.terms.waiting > 0
         return Alone(model, family, device, serving, sizes, evidence, bounds, w.terms, waits, distance, lacks)
 
@@ -311,9 +314,10 @@ class ServingPredictor:
         w = describe(model, family, device, serving, sizes=sizes)
         lacks = {**self._lacks(model, family, device, serving, sizes, w), "waiting": 0.0}
         beyond = widths.doublings(self.known, model, serving, sizes)
-        found = widths.bounds(median, self.spread["tpot"], lacks, beyond)
+        found = layer_kinds.wider_bounds(widths.bounds(median, self.spread["tpot"], lacks, beyond), model)
         first = Interval(float(median[0]), float(found.low[0]), float(found.high[0]), "s", COVERAGE)
-        return found, list(width_words.reason("time of a step", first, self.spread["tpot"], lacks, widths.WORDS))
+        said = width_words.reason("time of a step", first, self.spread["tpot"], lacks, widths.WORDS)
+        return found, [*layer_kinds.reasons(model), *said]
 
     def _medians(
         self,

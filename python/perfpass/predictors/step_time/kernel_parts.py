@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from perfpass.llm.architecture import Attention, Experts, Layer
-from perfpass.llm.costs import ELEMENT_BYTES, GGUF_BITS, STATE_BYTES, peak_flops
+from perfpass.llm.costs import ELEMENT_BYTES, GGUF_BITS, peak_flops
 from perfpass.predictors.kernels import predictor as kernels
 from perfpass.predictors.step_time.overheads import RUNTIMES
 from perfpass.predictors.step_time.setup import (
@@ -227,7 +227,7 @@ class KernelParts:
         s, out = self._s, np.zeros(len(REQUESTS))
         for count, layer in s.model.layers:
             if r := layer.recurrence:
-                moved = 2 * r.state * STATE_BYTES / s.split.tensor * REQUESTS[1:]
+                moved = 2 * r.state_bytes(s.quantization.activation_bytes) / s.split.tensor * REQUESTS[1:]
                 out[1:] += count * (moved / self._bandwidth / MEMORY_CACHE + _RECURRENT * _KERNEL_S)
         return out
 
