@@ -83,6 +83,20 @@ def test_bounds_of_a_measured_board_hold_for_its_neighbours(model, worse, better
         assert other.high <= one.high * ROUNDING and other.low <= one.low * ROUNDING
 
 
+@pytest.mark.parametrize(
+    "asked",
+    [{}, {"concurrency": 16}, {"concurrency": 64, "runtime": "trtllm"}, {"concurrency": 16, "precision": "fp8"}],
+)
+@pytest.mark.parametrize("model", ["llama-3.1-8b", "qwen3-8b"])
+def test_a_board_of_more_bandwidth_decodes_faster_than_one_that_was_measured(model, asked):
+    # A token of 8 B reads 8 to 16 GB of weights, and a B200 has 1.67 times the bandwidth of an H200.
+    slow, fast = (perfpass.predict_llm(model, gpu, **asked) for gpu in ("h200-sxm-141gb", "b200-sxm-180gb"))
+    assert fast.tpot_ms.median < 0.9 * slow.tpot_ms.median
+    for name in ("ttft_ms", "tpot_ms", "request_ms"):
+        assert_rising([getattr(fast, name), getattr(slow, name)])
+    assert fast.ttft_ms.median < slow.ttft_ms.median
+
+
 def test_a_smaller_model_is_no_slower_than_a_measured_one_of_its_family():
     asked = {"input_length": 1000, "output_length": 200, "concurrency": 16}
     found = [perfpass.predict_llm(f"qwen3-{size}", "h100", **asked) for size in ("0.6b", "1.7b", "8b", "32b")]

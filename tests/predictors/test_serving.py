@@ -11,9 +11,10 @@ import pytest
 import perfpass
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError
-from perfpass.llm import Parallelism, Serving, language_model
+from perfpass.llm import Parallelism, Quantization, Serving, language_model
 from perfpass.predictors.serving.base import CONSTANTS, bounded, host_s, kept_tokens, prior, terms, times
-from perfpass.predictors.serving.predictor import EVIDENCE, ServingPredictor
+from perfpass.predictors.serving.features import describe
+from perfpass.predictors.serving.predictor import ServingPredictor
 
 LOAD = {"input_length": 1024, "output_length": 1024, "concurrency": 16}
 
@@ -63,6 +64,35 @@ def test_what_does_not_fit_is_outside_and_says_so():
     assert found.support.level == "outside" and any("do not fit" in r for r in found.support.reasons)
     assert "split over more GPUs" in found.memory.reason
     assert predicted("deepseek-v3", "h200", tp=8).memory.fits
+
+
+def test_what_does_not_fit_is_shown_no_queue_of_one_request_at_a_time():
+    # The table says "those of the same device with enough memory", which runs its requests together.
+    small, large = (predicted("llama-3.1-70b", on, precision="bf16") for on in ("h100", "b200"))
+    assert not small.memory.fits and large.memory.fits
+    assert small.breakdown["base_queue_ms"] == 0 == large.breakdown["base_queue_ms"]
+    assert large.ttft_ms.median < small.ttft_ms.median < 5 * large.ttft_ms.median
+    assert large.output_tokens_per_s.median < 5 * small.output_tokens_per_s.median
+    # A load that no memory of the board's size holds does not come with one request less.
+    assert predicted("llama-3.1-70b", "h100", precision="bf16", tp=2, concurrency=500).breakdown["base_queue_ms"] > 0
+
+
+def test_trees_count_for_less_the_less_a_set_up_was_measured():
+    predictor = ServingPredictor.load()
+    model, gpu = language_model("llama-3.1-8b"), device("h200")
+    off = {}
+    # There are runs with vLLM in 8 bits; none in 16, and none with TensorRT-LLM.
+    for runtime, precision in (("vllm", "fp8"), ("vllm", "bf16"), ("trtllm", "bf16")):
+        quantization = Quantization(precision, precision, precision)
+        serving = Serving(4000, 500, 96, runtime=runtime, quantization=quantization)
+        w = describe(model, "llama-3.1-8b", gpu, serving)
+        learned, base = (predictor.seconds(w, method) for method in ("known", "base"))
+        added, _ = predictor.corrections(w)
+        off[runtime, precision] = {t: float(np.log(learned[t] / base[t])[0] / added[t][0]) for t in ("tpot", "ttft")}
+    for target in ("tpot", "ttft"):
+        near, other, far = (found[target] for found in off.values())
+        assert near == pytest.approx(1.0) and near > other > abs(far), target
+    assert off["trtllm", "bf16"]["ttft"] < 0.1
 
 
 def test_memory_counts_weights_and_cache_exactly():
@@ -309,13 +339,17 @@ def test_other_laboratories_are_asked_for_what_they_measured():
 
 def test_no_measurement_is_on_both_sides_of_a_split():
     from perfpass.training.serving.dataset import load
-    from perfpass.training.serving.held_out import folds_of
+    from perfpass.training.serving.fit import SET_UP
+    from perfpass.training.serving.held_out import LEVELS, folds_of
 
     data = load()
     configuration = data.rows.configuration.to_numpy()
     family, gpu = data.rows.family.to_numpy(), data.rows.device.to_numpy()
     apart = {"model unseen": (family,), "device unseen": (gpu,), "both unseen": (family, gpu)}
-    for level in EVIDENCE:
+    pair = family.astype(str) + "|" + gpu.astype(str)
+    engine, precision = (data.workloads.texts[name].astype(str) for name in ("runtime", "quantization"))
+    set_up = np.char.add(pair.astype(str), np.char.add(engine, precision))
+    for level in LEVELS:
         tested = np.zeros(len(data), dtype=int)
         for fold in folds_of(data, level):
             assert not np.intersect1d(configuration[fold.train], configuration[fold.test]).size
@@ -323,6 +357,9 @@ def test_no_measurement_is_on_both_sides_of_a_split():
                 assert not set(labels[fold.train]) & set(labels[fold.test])
             if level == "apart":
                 assert set(family[fold.test]) <= set(family[fold.train]) and set(gpu[fold.test]) <= set(gpu[fold.train])
+            if level == SET_UP:
+                assert set(pair[fold.test]) <= set(pair[fold.train])
+                assert not set(set_up[fold.test]) & set(set_up[fold.train])
             tested[fold.test] += 1
         assert tested.max() == 1
 

@@ -16,7 +16,9 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.serving import Serving
 from perfpass.predictors.step_time.grid import Curve, PlainCurve, PlainSurface, Surface, doublings
+from perfpass.predictors.step_time.kernel_parts import KernelParts
 from perfpass.predictors.step_time.parts import PARTS
+from perfpass.predictors.step_time.setup import TOKENS, Setup
 from perfpass.predictors.step_time.steps import LIMITS, Steps
 
 _FP8 = Quantization("fp8", "fp8", "fp8")
@@ -179,3 +181,23 @@ def test_a_board_without_the_figures_that_kernels_need_is_counted_and_says_so(tm
         assert perfpass.simulate_llm("llama-3.1-8b", mine, rate=1.0, requests=20, tp=tensor).ttft_ms.p99.median > 0
     with pytest.raises(DeviceError, match="Mine states no boost_mhz"):
         kernels.load().gemm(mine, 16, 4096, 4096)
+
+
+def test_messages_over_pcie_lie_between_the_hosts_that_were_measured():
+    def message_s(gpu, gpus, runtime, version=""):
+        setup = Setup(
+            language_model("llama-3.1-8b"), device(gpu), Parallelism.of(gpus), Quantization(), runtime, version
+        )
+        return KernelParts(setup).messages()[TOKENS == 1024][0]
+
+    def bytes_s(seconds, gpus):
+        sent = 64 * 2 * (gpus - 1) / gpus * 1024 * 4096 * 2  # two all-reduces of each of 32 layers
+        return sent / seconds
+
+    for gpus, one_host in ((4, 5.2e9), (8, 2.5e9)):
+        # The other lets some 20 GB/s pass, and nobody states which he has.
+        found = {name: bytes_s(message_s("l40s", gpus, name), gpus) for name in ("vllm", "trtllm")}
+        assert all(1.3 * one_host < rate < 12e9 for rate in found.values()), found
+    # A pair shares a switch in both, and NVLink asks no host.
+    assert 15e9 < bytes_s(message_s("l40s", 2, "vllm"), 2) < 25e9
+    assert bytes_s(message_s("h100", 8, "vllm"), 8) > 100e9

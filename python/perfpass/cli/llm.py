@@ -111,8 +111,7 @@ def add_load(command: Any) -> None:
         "--concurrency",
         type=whole,
         metavar="N",
-        help="requests in flight (default: 1); prompt tokens at a time in llama.cpp (default: 512; of 16-bit weights "
-        "on Intel's Max 64)",
+        help="requests in flight (default: 1); prompt tokens at a time in llama.cpp (default: 512)",
     )
     command.add_argument(
         "--offline",

@@ -54,9 +54,6 @@ from perfpass.text import unknown
 QUANTITY = "latency"
 QUANTITIES: Mapping[str, tuple[Form, str]] = {QUANTITY: (FORM, "s")}
 _16_BITS = ("fp16", "bf16")
-# What is assumed of llama.cpp's prompt tokens at a time where 16-bit weights were timed: it takes 512 by itself
-# (`PIECE_TOKENS`, assumed elsewhere), and at most 64 were.
-_PROMPT_TOKENS_AT_A_TIME = 64
 # What an engine takes where no precision is asked for.
 _DEFAULT_FILES = {"ollama": "q4_k_m"}
 # Runtimes that share attention heads out unevenly: Qwen2-7B with its 28 heads ran on 8 devices (LLM-Inference-Bench).
@@ -135,7 +132,7 @@ def assumed_batch(
     stack = assumed.RUNTIME if runtime is None else runtime
     read = model if isinstance(model, LanguageModel) else language_model(model)
     prompt, answer = assumed.lengths(read, input_length, output_length)
-    at_once = _PROMPT_TOKENS_AT_A_TIME if stack in ONE_SEQUENCE else assumed.CONCURRENCY
+    at_once = PIECE_TOKENS if stack in ONE_SEQUENCE else assumed.CONCURRENCY
     batch = batch_of(
         read,
         device,
@@ -150,8 +147,6 @@ def assumed_batch(
         host_bandwidth=host_bandwidth or 0.0,
         runtime_version=runtime_version,
     )
-    if concurrency is None and batch.runtime in ONE_SEQUENCE and Engines.load().answers(batch):
-        batch = replace(batch, batch=PIECE_TOKENS)
     if tp is None:
         batch = replace(batch, devices=assumed.fewest(batch.device, lambda n: _holds(batch, n)))
     asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}

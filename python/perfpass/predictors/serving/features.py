@@ -51,6 +51,9 @@ _LEAST_LOAD = 4.0
 # of `order`.
 _SPEAKS = 1.0
 _FEW = 16.0  # requests in flight; by hand, on random records alone
+# Distance of a set-up from those measured of its model and device (`Neighbours.set_up_apart`) at which trees count for
+# 1/e, the base for the rest. Chosen on the rows set aside, with engines, precisions and numbers of GPUs left out.
+_REACH = {"tpot": 4.0, "ttft": 1.0}
 
 
 @dataclass(frozen=True)
@@ -222,6 +225,29 @@ def counted(learned: np.ndarray, steady: np.ndarray, share: np.ndarray) -> np.nd
     """
     least = np.minimum(steady, learned)
     return np.asarray(least + share * (learned - least))
+
+
+def with_trees(
+    w: Workloads,
+    base: dict[str, np.ndarray],
+    corrections: dict[str, np.ndarray],
+    distance: np.ndarray,
+    apart: np.ndarray | float,
+) -> dict[str, np.ndarray]:
+    """Logarithms [N] of times by target. ``base``: those of the base, and of its "steady" first token; ``corrections``
+    [N]: what trees add to them; ``distance`` [N] to measured workloads.
+
+    Trees know nothing of engines, precisions and numbers of GPUs that were not measured: as far as a set-up is
+    ``apart`` [N] from those that were, the base counts.
+    """
+    out = {}
+    for target, correction in corrections.items():
+        plain, learned = base[target], base[target] + correction
+        if target == "ttft":
+            plain = counted(plain, base["steady"], alike(w))
+            learned = counted(learned, base["steady"], alike(w, distance))
+        out[target] = plain + np.exp(-np.asarray(apart) / _REACH[target]) * (learned - plain)
+    return out
 
 
 def known(w: Workloads, constants: dict[str, float]) -> np.ndarray:

@@ -5,6 +5,10 @@ family. Predictions follow that by themselves (base by counts, rising trees) but
 that were measured on a device: those of one model on several devices are put in order, where they are not near to what
 was measured, which stands; and all that was not measured stays between what was.
 
+A better board than one that a model was measured on takes at most as much of that one's time as the bases of both say:
+what was measured tells how fast the model's software is, the base what the board changes. Without that it would be told
+the very time of the lesser one wherever its base lies above what was measured there.
+
 Tokens of a batch that runs short of memory come faster than those of one that has room for all: of the time per output
 token only workloads compare in which no request waits.
 """
@@ -49,7 +53,8 @@ _NEAR = 1.0
 class Alone:
     """N loads (``sizes``) of one deployment by themselves: ``bounds`` of its targets (ms), ``terms`` of its base
     [N], ``waits`` [N]: whether a request finds no room in the cache, ``distance``: to the nearest measured set-up,
-    whatever its load, where known trees answer; ``lacks``: what is not known, by cause.
+    whatever its load, where known trees answer; ``lacks``: what is not known, by cause; ``base``: gives what the base
+    says of each target [K] under usual loads, NaN where requests wait.
     """
 
     model: LanguageModel
@@ -63,6 +68,7 @@ class Alone:
     waits: np.ndarray
     distance: float
     lacks: dict[str, np.ndarray | float]
+    base: Callable[[], dict[str, np.ndarray]]
 
     def parts(self, target: str) -> np.ndarray:
         """[3, N] medians, lows and highs in ms."""
@@ -90,7 +96,7 @@ def _among(own: Alone, measured: dict[str, list[Alone]], target: str) -> Bounds:
         if family == own.family and own.device.id in boards:
             found = values[boards.index(own.device.id)]
         else:
-            found = _between(own, found, known, values, heed)
+            found = _between(own, _carried(own, found, known, values, target), known, values, heed)
     return Bounds(*np.where(compares, found, alone))
 
 
@@ -101,7 +107,8 @@ def _in_order(known: list[Alone], target: str) -> list[np.ndarray]:
     for i in sorted(range(len(known)), key=lambda k: known[k].distance):
         places = list(out) if known[i].distance > _NEAR else []
         others, values = [known[j] for j in places], [out[j] for j in places]
-        out[i] = _between(known[i], known[i].parts(target), others, values, [heed[j] for j in places])
+        found = _carried(known[i], known[i].parts(target), others, values, target)
+        out[i] = _between(known[i], found, others, values, [heed[j] for j in places])
     return [out[i] for i in range(len(known))]
 
 
@@ -115,6 +122,27 @@ def _between(
         if _no_more(other, own):
             found = np.where(counts, np.maximum(found, value), found)
     return found
+
+
+def _carried(own: Alone, found: np.ndarray, known: list[Alone], values: list[np.ndarray], target: str) -> np.ndarray:
+    """``found`` [3, N] of a board without runs near to what is asked: where it is better than one that the model was
+    measured on, of ``known``, no more of that one's time than their bases say. Bounds follow their median.
+    """
+    if own.distance <= _NEAR:
+        return found
+    most = np.full(found.shape[1], np.inf)
+    for other, value in zip(known, values, strict=True):
+        if other.evidence == "measured" and other.family == own.family and _no_more(own, other):
+            most = np.where(other.compares(target), np.minimum(most, _share(own, other, target) * value[0]), most)
+    return found * np.minimum(most / found[0], 1.0)
+
+
+def _share(better: Alone, lesser: Alone, target: str) -> float:
+    """How much of the lesser board's time the better one takes at most, by their bases: one share for all loads, so
+    that times still grow with them.
+    """
+    shares = better.base()[target] / lesser.base()[target]
+    return min(float(np.nanmax(shares)), 1.0) if np.isfinite(shares).any() else 1.0
 
 
 def _measured(predictor: Predictor, own: Alone, family: str) -> list[Alone]:

@@ -9,7 +9,7 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from perfpass.llm import assumed as assumed_load
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
-from perfpass.llm.memory import served
+from perfpass.llm.memory import served, with_room
 from perfpass.llm.precision import quantization
 from perfpass.llm.serving import (
     Serving,
@@ -49,6 +49,7 @@ from perfpass.predictors.serving.features import (
     counted,
     describe,
     known,
+    with_trees,
 )
 from perfpass.predictors.serving.order import Alone, ordered
 from perfpass.predictors.serving.prediction import LlmPrediction, Transformation, prediction_of
@@ -76,6 +77,8 @@ LOADS = (1, 2, 3, *(k * 2**i for i in range(2, 10) for k in (1, 1.5)), *(2**i fo
 ALL_INPUTS = (1, 16, 64, *INPUTS, 32_768, 131_072, 10**7)
 ALL_LOADS = (*LOADS, 65_536, 10**7)
 _EDGES = (3, 3), (0, 2)
+# Prompts, loads and tokens of an answer on which two boards are compared by their bases.
+USUAL = (128, 1024, 8192), (1, 8, 64, 512), 256.0
 _OUT_OF_RANGE = np.pad(np.zeros((len(INPUTS), len(LOADS))), _EDGES, constant_values=100.0)
 # A point of the lattice counts by its distance to measured workloads (features.position): by hand.
 _REACH, _LEAST_WEIGHT = 0.3, 1e-3
@@ -215,12 +218,14 @@ class ServingPredictor:
     def seconds(self, w: Workloads, method: str) -> dict[str, np.ndarray]:
         """Medians [N] in seconds by target, as one ``method`` of METHOD finds them for each workload by itself."""
         found = times(w.terms, self.constants)
-        learned, share = {target: np.log(found[target]) for target in TARGETS}, alike(w)
+        logarithms = {target: np.log(found[target]) for target in (*TARGETS, "steady")}
         if method == "known":
             corrections, distance = self.corrections(w)
-            learned, share = {t: learned[t] + corrections[t] for t in TARGETS}, alike(w, distance)
-        learned["ttft"] = counted(learned["ttft"], np.log(found["steady"]), share)
-        return {target: np.exp(value) for target, value in learned.items()}
+            apart = np.array(self._neighbours.set_up_apart(w))
+            learned = with_trees(w, logarithms, corrections, distance, apart)
+        else:
+            learned = {**logarithms, "ttft": counted(logarithms["ttft"], logarithms["steady"], alike(w))}
+        return {target: np.exp(learned[target]) for target in TARGETS}
 
     def corrections(self, w: Workloads) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Logarithms [N] that the known trees add to the base, by target, and distances [N] to measured workloads."""
@@ -234,10 +239,12 @@ class ServingPredictor:
     def predict(self, model: LanguageModel, device: Device, serving: Serving) -> LlmPrediction:
         """All metrics of one workload. Raises ArgumentError for a CPU."""
         check_gpu(device)
-        own = self.alone(model, device, serving, Sizes.of(serving))
+        memory = served(model, device, serving)
+        # Of a device that cannot run it: no queue of one request at a time, which nobody would see either.
+        holds = device if memory.fits else with_room(model, device, serving)
+        own = self.alone(model, holds, serving, Sizes.of(serving))
         found = ordered(self, own)
         tpot, ttft = _first(found["tpot"]), _first(found["ttft"])
-        memory = served(model, device, serving)
         support = _support(own.family, device, own.evidence, self._beyond(model, device, serving, memory.fits))
         support = replace(support, reasons=(*support.reasons, *layer_kinds.reasons(model)))
         for what, value, target in (("time per output token", tpot, "tpot"), ("time to first token", ttft, "ttft")):
@@ -278,7 +285,9 @@ class ServingPredictor:
         bounds = {t: widths.bounds(medians[t], self.spread[t], lacks, beyond, least[t]) for t in TARGETS}
         bounds = {target: layer_kinds.wider_bounds(found, model) for target, found in bounds.items()}
         waits = w.terms.waiting > 0
-        return Alone(model, family, device, serving, sizes, evidence, bounds, w.terms, waits, distance, lacks)
+        one = replace(serving, input_length=1, output_length=1, concurrency=1)
+        base = partial(_usual, self, model, family, device, one)
+        return Alone(model, family, device, serving, sizes, evidence, bounds, w.terms, waits, distance, lacks, base)
 
     def judged(
         self,
@@ -424,6 +433,16 @@ def _first(found: Bounds) -> Interval:
 
 
 @lru_cache(maxsize=1024)
+def _usual(
+    predictor: ServingPredictor, model: LanguageModel, family: str, device: Device, serving: Serving
+) -> dict[str, np.ndarray]:
+    """Seconds of the base by target under every one of USUAL prompts and loads, NaN where requests wait for room."""
+    w = describe(model, family, device, serving, sizes=_lattice(*USUAL))
+    found = predictor.seconds(w, "base")
+    return {target: np.where(w.terms.waiting > 0, np.nan, value) for target, value in found.items()}
+
+
+@lru_cache(maxsize=1024)
 def _in_order(
     predictor: ServingPredictor, model: LanguageModel, family: str, device: Device, serving: Serving
 ) -> dict[str, np.ndarray]:
@@ -440,12 +459,11 @@ def _in_order(
     distance = _spread_out(near)
     # Where nothing was measured the base alone grows: what lies further out is known less.
     weight = np.exp(-(distance + _OUT_OF_RANGE) / _REACH) + _LEAST_WEIGHT
-    out = {}
-    for target, correction in corrections.items():
-        learned = np.log(everywhere[target]) + _spread_out(correction).ravel()
-        if target == "ttft":
-            learned = counted(learned, np.log(everywhere["steady"]), alike(loads, distance.ravel()))
-        out[target] = lattice.settled(learned.reshape(weight.shape), weight)
+    logarithms = {target: np.log(everywhere[target]) for target in (*TARGETS, "steady")}
+    spread_out = {target: _spread_out(correction).ravel() for target, correction in corrections.items()}
+    (apart,) = predictor._neighbours.set_up_apart(loads.take(np.arange(1)))
+    learned = with_trees(loads, logarithms, spread_out, distance.ravel(), apart)
+    out = {target: lattice.settled(found.reshape(weight.shape), weight) for target, found in learned.items()}
     # A full server runs as many requests under more load, whatever is known of it.
     busy = (loads.terms.waiting > 0).reshape(out["tpot"].shape)
     full = np.take_along_axis(out["tpot"], busy.argmax(axis=1)[:, None], axis=1)

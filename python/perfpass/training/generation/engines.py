@@ -14,7 +14,6 @@ from perfpass.predictors.generation.engines import (
     CAUSES,
     ENGINES,
     LLAMA_CPP,
-    is_packed,
     least,
     middle,
     seconds,
@@ -23,7 +22,6 @@ from perfpass.predictors.generation.engines import (
 from perfpass.predictors.generation.habits import KINDS_OF_ENGINES, SHARES, Habits, Parts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.training import spread
-from perfpass.training.generation import dataset
 from perfpass.training.generation.engine_runs import NEWEST, Run, load, reached_by_vllm
 from perfpass.training.spread import Errors
 
@@ -252,7 +250,6 @@ def section(folder: str | None = None) -> dict[str, Any]:
     runs = load(folder)
     held = held_out(runs)
     habits = today(by_engine(runs), runs, reached_by_vllm(folder))
-    batches = dataset.load(folder).batches
     measured = {}
     for name in sorted(habits):
         own = [r for r in runs if r.engine == name]
@@ -266,7 +263,6 @@ def section(folder: str | None = None) -> dict[str, Any]:
         "habits": {name: found.to_dict() for name, found in habits.items()},
         "vector": round(vector_share(habits, runs), 4),
         "measured": measured,
-        "learned": sorted({b.device.id for b in batches if b.runtime == "llama.cpp" and not is_packed(b.precision)}),
         "spread": {kind: widths(errors_of(held, kind)).to_dict() for kind in KINDS},
         "corpus": {
             "name": "public runs of these engines (docs/predictors/generation.md)",

@@ -12,7 +12,7 @@ from perfpass.llm.configuration import language_model
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
 from perfpass.predictors.relative.question import of_serving
-from perfpass.predictors.serving.predictor import EVIDENCE, METHOD, TARGETS, ServingPredictor
+from perfpass.predictors.serving.predictor import TARGETS, ServingPredictor
 from perfpass.training import spread
 from perfpass.training.relative import COPY
 from perfpass.training.relative import copied as copied_elsewhere
@@ -20,7 +20,8 @@ from perfpass.training.section import Section
 from perfpass.training.serving import breakdown, outside, widths
 from perfpass.training.serving.baselines import TABLE_NUMBERS, TABLE_TEXTS, copied, regressed
 from perfpass.training.serving.dataset import Dataset, load, set_aside
-from perfpass.training.serving.held_out import HeldOut, held_out
+from perfpass.training.serving.fit import SET_UP, methods
+from perfpass.training.serving.held_out import LEVELS, HeldOut, held_out
 from perfpass.training.serving.outside import Answers
 from perfpass.training.serving.train import corpus
 from perfpass.training.spread import Errors
@@ -31,6 +32,7 @@ SPLIT = {
     "model unseen": "model",
     "device unseen": "device",
     "both unseen": "model and device",
+    SET_UP: "engine and precision, model and device seen together",
 }
 # MAPE to reach, of the issue that this predictor answers; TTFT without queued rows.
 AIMS = {
@@ -52,7 +54,7 @@ def evaluate(folder: Path | str | None = None, seed: int = 0, *, quiet: bool = F
     data = load(folder)
     graded = ~set_aside(data.rows)
     section = Section("serving", "LLM serving: TPOT and TTFT", _INTRO, corpus(data))
-    levels = {level: held_out(data, level, seed) for level in EVIDENCE}
+    levels = {level: held_out(data, level, seed) for level in LEVELS}
     asked, left = outside.load(folder)
     others = {target: outside.answers(ServingPredictor.load(), asked, target) for target in TARGETS}
     bounds = {target: widths.graded(data, levels, others[target], target, seed) for target in TARGETS}
@@ -167,7 +169,7 @@ def _grade(
     rows = rows & ~_told_by_times(data)
     calm = rows & _unqueued(data, target)
     names = {"known": "perfpass", "base": "perfpass, physical base"}
-    kinds = [METHOD[level][target][mode] for mode in ("agg", "disagg")]
+    kinds = [methods(level)[target][mode] for mode in ("agg", "disagg")]
     method = names[kinds[0]] if kinds[0] == kinds[1] else "perfpass, base and trees"
     _line(section, target, level, method, "all", calm, p, y, bounds, AIMS[target].get(level))
     for name, mode in (("aggregated", data.aggregated), ("disaggregated", ~data.aggregated)):
@@ -183,7 +185,7 @@ def _grade(
     if kinds != ["base", "base"]:
         _line(section, target, level, "physical base alone", "all", calm, found.seconds[f"base-{target}"], y)
     metric = f"{target.upper()} (ms)"
-    groups = data.rows.family if level in ("measured", "apart", "model unseen") else data.rows.device
+    groups = data.rows.family if level in ("measured", SET_UP, "apart", "model unseen") else data.rows.device
     by = "model" if groups.name == "family" else "device"
     section.add_worst_groups(metric, SPLIT[level], by, groups[calm].tolist(), p[calm], y[calm])
     if level in AIMS[target]:

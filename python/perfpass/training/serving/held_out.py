@@ -9,10 +9,11 @@ import numpy as np
 
 from perfpass.predictors.serving.predictor import EVIDENCE, TARGETS
 from perfpass.training.serving.dataset import Dataset
-from perfpass.training.serving.fit import fit, has_trees, predict
+from perfpass.training.serving.fit import SET_UP, fit, has_trees, predict
 from perfpass.training.tasks.splits import Fold, groups_into_folds
 
 FOLDS = 5
+LEVELS = (*EVIDENCE, SET_UP)
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,7 +26,7 @@ class HeldOut:
 
 
 def folds_of(data: Dataset, level: str, seed: int = 0) -> Iterator[Fold]:
-    """Train and test rows that put each test row into one of EVIDENCE; a measurement is never on both sides."""
+    """Train and test rows that put each test row into one of LEVELS; a measurement is never on both sides."""
     rows = data.rows
     measurement = rows.configuration.to_numpy(dtype=str)
     family, device = rows.family.to_numpy(dtype=str), rows.device.to_numpy(dtype=str)
@@ -39,6 +40,15 @@ def folds_of(data: Dataset, level: str, seed: int = 0) -> Iterator[Fold]:
         for i in range(FOLDS):
             test, train = fold == i, fold != i
             seen = np.isin(family, family[train]) & np.isin(device, device[train])
+            yield Fold(np.flatnonzero(train), np.flatnonzero(test & seen), f"fold {i + 1} of {FOLDS}")
+    elif level == SET_UP:
+        pair = np.char.add(np.char.add(family, "|"), device)
+        engine, precision = (data.workloads.texts[name].astype(str) for name in ("runtime", "quantization"))
+        cell = np.char.add(np.char.add(pair, np.char.add("|", engine)), np.char.add("|", precision))
+        fold = groups_into_folds(cell.tolist(), FOLDS, seed)
+        for i in range(FOLDS):
+            test, train = fold == i, fold != i
+            seen = np.isin(pair, pair[train]) & ~np.isin(measurement, measurement[train])
             yield Fold(np.flatnonzero(train), np.flatnonzero(test & seen), f"fold {i + 1} of {FOLDS}")
     elif level == "both unseen":
         for name in np.unique(device):
@@ -75,9 +85,9 @@ def held_out(data: Dataset, level: str, seed: int = 0) -> HeldOut:
 
 
 def experiments(data: Dataset, *, seed: int = 0, say: Callable[[str], None] = lambda text: None) -> dict[str, HeldOut]:
-    """`held_out` for every one of EVIDENCE."""
+    """`held_out` for every one of LEVELS."""
     out = {}
-    for level in EVIDENCE:
+    for level in LEVELS:
         out[level] = held_out(data, level, seed)
         say(f"serving: {level}, held out")
     return out

@@ -14,6 +14,7 @@ from perfpass.predictors.serving.predictor import TARGETS, ServingPredictor
 from perfpass.predictors.serving.widths import CAUSES
 from perfpass.training import spread
 from perfpass.training.serving.dataset import Dataset
+from perfpass.training.serving.fit import SET_UP
 from perfpass.training.serving.held_out import HeldOut, folds_of
 from perfpass.training.serving.outside import Answers, Asked, answers
 from perfpass.training.spread import Errors
@@ -40,6 +41,7 @@ _KINDS = {
     "model unseen": ("model", ("model",)),
     "device unseen": ("device", ("device",)),
     "both unseen": ("both", ("model", "device")),
+    SET_UP: ("set-up", ()),
 }
 # A part with more rows is thinned, evenly: its error as a whole is what counts.
 _MOST_ROWS = 80
