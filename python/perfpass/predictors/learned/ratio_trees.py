@@ -19,7 +19,6 @@ import numpy as np
 
 from perfpass import _core
 from perfpass.devices import device as find_device
-from perfpass.devices import product
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.graph.table import Tables
@@ -446,7 +445,9 @@ class RatioTrees(ABC):
         measured = self.manifest["measured"]
         if _count(measured.get(device.id, ())) >= self.settings.known_rows:
             return ()
-        return tuple(board.name for board in product.twins(device) if board.id not in measured)
+        from perfpass.devices.product import twins
+
+        return tuple(board.name for board in twins(device) if board.id not in measured)
 
     def _support(self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray) -> Notes:
         """How far measurements stand behind each run."""

@@ -18,8 +18,8 @@ from perfpass.features import Tables
 from perfpass.graph import OPERATOR_CLASSES, frozen, kept_outputs
 from perfpass.graph import step as backward
 from perfpass.graph.costs import count as counted_costs
-from perfpass.graph.table import operator_table
 from perfpass.predictors.estimate import PlannedRun, Run, Runs
+from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.way import STANDING_IN
 
 if TYPE_CHECKING:
@@ -159,7 +159,8 @@ def columns_of(planned: PlannedRun) -> dict[str, np.ndarray]:
     names = ("weight_bytes", "activation_bytes", "reserved_bytes")
     found = {name: np.array([value], dtype=np.float64) for name, value in zip(names, facts, strict=True)}
     if planned.way.as_measured.runtime == "onnxruntime":
-        table = operator_table(planned.graph, counted_costs(planned.graph, float_as=planned.float_as))
+        counted = counted_costs(planned.graph, float_as=planned.float_as)
+        table = as_run(planned.graph, counted, planned.way.runtime, planned.way.device.kind)
         found["reserved_bytes"] += beside_plan(Tables.one(table), planned.way, found)
     return found
 
