@@ -25,7 +25,7 @@ LARGEST_FILE_BYTES = 2**20
 # Parts of a key; a parser's work grows with their square. A table of ours is three deep.
 _MOST_PARTS = 16
 _PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')[ \t]*\.[ \t]*"""
-_LONG_KEY = re.compile(rf"(?<![\w-])(?:{_PART}){{{_MOST_PARTS}}}")
+_LONG_KEY = rf"(?<![\w-])(?:{_PART}){{{_MOST_PARTS}}}"
 
 
 def read_toml(path: Path, what: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def read_toml(path: Path, what: str) -> dict[str, Any]:
 def read_text(text: str, path: str, what: str) -> dict[str, Any]:
     """The content of a text that a person wrote in ``path``. Raises LimitError and FormatError as `read_toml`."""
     try:
-        if long := _LONG_KEY.search(text):
+        if long := re.search(_LONG_KEY, text):
             line = text.count("\n", 0, long.start()) + 1
             raise LimitError(f"{path}, line {line}: a key of over {_MOST_PARTS} parts; {what} has none")
         found = parse(text)
