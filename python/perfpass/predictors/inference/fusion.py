@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from perfpass import _core
-from perfpass.features import OperatorTable
+from perfpass.graph.table import OperatorTable
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
