@@ -99,6 +99,13 @@ class _Late:
         return method
 
 
+def _out_of_order(by_place: Any) -> bool:
+    """Whether a field without a default stands behind one with a default, which is refused as the class is made."""
+    nothing = dataclasses.MISSING
+    defaults = [f.default is not nothing or f.default_factory is not nothing for f in by_place if f.init]
+    return defaults != sorted(defaults)
+
+
 def _late_dataclass() -> Callable[..., Any]:
     """`dataclasses.dataclass`, run on a copy of its module's names in which methods are late."""
     standard = vars(dataclasses)
@@ -117,17 +124,20 @@ def _late_dataclass() -> Callable[..., Any]:
             copy.__kwdefaults__, copy.__doc__ = function.__kwdefaults__, function.__doc__
             names[name] = copy
     names["_create_fn"], names["_recursive_repr"] = create_late, guard_late
-    init = names["_init_fn"]
+    init, compare, represent = names["_init_fn"], names["_cmp_fn"], names["_repr_fn"]
 
-    def init_late(
-        fields: Any, by_place: Any, by_name: Any, frozen: bool, ends: bool, self_name: str, *rest: Any
-    ) -> _Late:
-        late: _Late = init(fields, by_place, by_name, frozen, ends, self_name, *rest)
-        if all(f.init and f._field_type is standard["_FIELD"] for f in fields):
-            late.plain = _Plain(fields, by_place, frozen, ends)
+    def init_late(fields: Any, by_place: Any, by_name: Any, frozen: bool, ends: bool, *rest: Any) -> _Late:
+        if not all(f.init and f._field_type is standard["_FIELD"] for f in fields) or _out_of_order(by_place):
+            made: _Late = init(fields, by_place, by_name, frozen, ends, *rest)
+            return made
+        late = _Late("__init__", lambda: init(fields, by_place, by_name, frozen, ends, *rest).make())
+        late.plain = _Plain(fields, by_place, frozen, ends)
         return late
 
+    # What writes the source of a method is late too.
     names["_init_fn"] = init_late
+    names["_cmp_fn"] = lambda name, *rest, **named: _Late(name, lambda: compare(name, *rest, **named).make())
+    names["_repr_fn"] = lambda *given: _Late("__repr__", lambda: represent(*given).make())
     # How a class gets its __hash__: a table of functions.
     names["_hash_action"] = {case: act and names[act.__name__] for case, act in standard["_hash_action"].items()}
     return names["dataclass"]

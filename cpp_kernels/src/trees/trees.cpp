@@ -170,13 +170,13 @@ namespace {
 /// Bit `at` of a row of bits.
 bool bit(std::span<const std::uint8_t> bits, std::size_t at) { return (bits[at / 8] >> (7 - at % 8) & 1) != 0; }
 
-/// The value of a 16-bit float, exactly.
+/// The value of a finite 16-bit float, exactly: its bits are those of a 32-bit float whose exponent is 112 too small.
 float from_half(std::uint16_t bits) {
-  const std::uint32_t sign = (bits & 0x8000U) << 16, exponent = bits >> 10 & 0x1FU, fraction = bits & 0x3FFU;
-  if (exponent == 0) return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(fraction * 0x1p-24F));
-  const std::uint32_t wide = exponent == 31 ? 255 : exponent + 112;
-  return std::bit_cast<float>(sign | wide << 23 | fraction << 13);
+  const auto magnitude = std::bit_cast<float>((bits & 0x7FFFU) << 13) * 0x1p112F;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | (bits & 0x8000U) << 16);
 }
+
+constexpr float kLargestHalf = 65504.0F;
 
 /// Where the thresholds of each feature begin, and the end of the last.
 std::vector<std::size_t> threshold_starts(const TreeEnsemble::Packed& columns) {
@@ -187,6 +187,9 @@ std::vector<std::size_t> threshold_starts(const TreeEnsemble::Packed& columns) {
     starts.push_back(starts.back() + static_cast<std::size_t>(count));
   }
   if (starts.back() != columns.thresholds.size()) malformed("thresholds that belong to no feature");
+  for (const float threshold : columns.thresholds) {
+    if (!std::isfinite(threshold)) malformed("a threshold is not finite");
+  }
   return starts;
 }
 
@@ -221,25 +224,26 @@ TreeEnsemble TreeEnsemble::from_packed(const Packed& columns) {
   TreeEnsemble ensemble;
   ensemble.features_ = features;
   ensemble.base_score_ = columns.base_score;
-  ensemble.nodes_.reserve(total);
+  if (!std::isfinite(columns.leaf_scale * kLargestHalf)) malformed("leaves of no finite scale");
+  ensemble.nodes_.resize(total);
   ensemble.trees_.reserve(columns.tree_nodes.size());
+  Node* const made = ensemble.nodes_.data();
   std::size_t first = 0, split = 0, leaf = 0;
   for (const std::int32_t nodes : columns.tree_nodes) {
-    const auto root = static_cast<std::int32_t>(first);
-    const auto count = static_cast<std::size_t>(nodes);
-    Tree tree{root, 0};
-    std::size_t below = 1, level_end = 1;  // nodes known so far, and those of the levels down to the current one
-    for (std::size_t i = 0; i < count; ++i, ++first) {
-      if (i == level_end) {
+    const std::size_t root = first, end = first + static_cast<std::size_t>(nodes);
+    Tree tree{static_cast<std::int32_t>(root), 0};
+    std::size_t below = root + 1, level_end = below;  // behind the nodes known so far, and those down to this level
+    for (; first < end; ++first) {
+      if (first == level_end) {
         level_end = below;
         ++tree.depth;
       }
-      if (i >= below) malformed("a tree with a node that no split leads to");
+      if (first >= below) malformed("a tree with a node that no split leads to");
       if (bit(columns.is_leaf, first)) {
         if (leaf == columns.leaf.size()) malformed("columns that do not belong together");
-        const float value = from_half(columns.leaf[leaf++]) * columns.leaf_scale;
-        if (!std::isfinite(value)) malformed("a split or leaf value is not finite");
-        ensemble.nodes_.push_back({value, static_cast<std::int32_t>(first), 0, 0, 0});
+        const std::uint16_t half = columns.leaf[leaf++];
+        if ((half & 0x7C00U) == 0x7C00U) malformed("a leaf value is not finite");
+        made[first] = {from_half(half) * columns.leaf_scale, static_cast<std::int32_t>(first), 0, 0, 0};
         continue;
       }
       if (split == columns.feature.size()) malformed("columns that do not belong together");
@@ -247,13 +251,10 @@ TreeEnsemble TreeEnsemble::from_packed(const Packed& columns) {
       if (feature >= features) malformed("a split on a feature that the model lacks");
       const std::size_t threshold = starts[feature] + columns.rank[split];
       if (threshold >= starts[feature + 1]) malformed("a split at a threshold that its feature lacks");
-      const float value = columns.thresholds[threshold];
-      if (!std::isfinite(value)) malformed("a split or leaf value is not finite");
-      const std::uint16_t missing_left = bit(columns.default_left, split) ? 1 : 0;
-      ensemble.nodes_.push_back({value, root + static_cast<std::int32_t>(below), feature, 1, missing_left});
-      ++split;
+      const std::uint16_t missing_left = bit(columns.default_left, split++) ? 1 : 0;
+      made[first] = {columns.thresholds[threshold], static_cast<std::int32_t>(below), feature, 1, missing_left};
       below += 2;
-      if (below > count) malformed("a split whose children are missing");
+      if (below > end) malformed("a split whose children are missing");
     }
     ensemble.trees_.push_back(tree);
   }

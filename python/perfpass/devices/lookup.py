@@ -176,8 +176,8 @@ def _namesakes(name: str, names: Mapping[str, Sequence[str]]) -> list[str]:
     """Ids of those that say all that ``name`` says, and more, in id or name."""
     said = set(tokens(name))
     word = max(said, key=len, default="")
-    # Cheap conditions first, which leave few names to split.
-    near = [key for key, spellings in names.items() if any([word in text.lower() for text in spellings[:2]])]
+    # A cheap condition first, which leaves few names to split.
+    near = [key for key, said_of in names.items() if word in said_of[0].lower() or word in said_of[1].lower()]
     return [
         key
         for key in near

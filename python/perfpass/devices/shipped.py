@@ -30,7 +30,7 @@ FILES = (
     "cpu_server",
     "cpu_desktop",
 )
-_HEADER = "\n[[device]]\n"
+_HEADER = b"\n[[device]]\n"
 
 
 class _File:
@@ -38,12 +38,12 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.name = f"{FOLDER.name}/{path.name}"
-        self._head, *blocks = path.read_bytes().decode().split(_HEADER)
+        self._head, *blocks = path.read_bytes().split(_HEADER)
         self.names: dict[str, tuple[str, ...]] = {}
-        self._blocks: dict[str, str] = {}
+        self._blocks: dict[str, bytes] = {}
         for block in blocks:
             # id = "..."   name = "..."   aliases = ["...", "..."], where it has some
-            key, name, aliases, _ = block.split("\n", 3)
+            key, name, aliases = (line.decode() for line in block.split(b"\n", 3)[:3])
             key, names = key[len('id = "') : -1], [name[len('name = "') : -1]]
             if aliases.startswith("aliases = ["):
                 names += aliases.split('"')[1::2]
@@ -51,12 +51,12 @@ class _File:
 
     def block(self, key: str) -> str:
         """The TOML text of one device, without its header."""
-        return self._blocks[key]
+        return self._blocks[key].decode()
 
     @cached_property
     def sources(self) -> dict[str, str]:
         """Titles of the sources of this file."""
-        sources: dict[str, str] = parse(self._head)["sources"]
+        sources: dict[str, str] = parse(self._head.decode())["sources"]
         return sources
 
 
