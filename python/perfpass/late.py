@@ -8,8 +8,8 @@ The standard library's own functions run here too, with two names changed among 
 source of a method gives a descriptor instead, which compiles it at the first look-up and puts the method in its place.
 An `__init__` that only takes and sets its fields is not even compiled for the first objects of a class: `_Plain` sets
 them as it would. Most classes have one or two in a prediction, and to compile one takes as long as a hundred times
-that. Until then `vars(cls)` tells the two apart; nothing else does. Python 3.13 compiles a class at once, and there it is the
-standard decorator; Python 3.10 to 3.12, whose names are changed, receive nothing but security fixes.
+that. Until then `vars(cls)` tells the two apart; nothing else does. Python 3.13 compiles a class at once, and there it
+is the standard decorator; Python 3.10 to 3.12, whose names are changed, receive nothing but security fixes.
 """
 
 from __future__ import annotations

@@ -181,9 +181,7 @@ def _namesakes(name: str, names: Mapping[str, Sequence[str]]) -> list[str]:
     return [
         key
         for key in near
-        if any(
-            all(w in text.lower() for w in said) and _says_more(set(tokens(text)), said) for text in names[key][:2]
-        )
+        if any(all(w in text.lower() for w in said) and _says_more(set(tokens(text)), said) for text in names[key][:2])
     ]
 
 

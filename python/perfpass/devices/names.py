@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
 
 from perfpass.late import dataclass
 from perfpass.toml_table import parse
@@ -176,7 +175,10 @@ def alike() -> dict[str, tuple[str, ...]]:
 
 @cache
 def _beyond() -> tuple[tuple[re.Pattern[str], str], ...]:
-    return tuple((re.compile(f"(?:{'|'.join(group['names'])})"), group["reason"]) for group in parse(_SHIPPED.read_text(encoding="utf-8"))["beyond"])
+    return tuple(
+        (re.compile(f"(?:{'|'.join(group['names'])})"), group["reason"])
+        for group in parse(_SHIPPED.read_text(encoding="utf-8"))["beyond"]
+    )
 
 
 def without_cpu_tail(name: str) -> str:
