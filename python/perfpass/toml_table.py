@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +96,7 @@ def _of_lines(text: str) -> dict[str, Any] | None:
         if not _is_bare(key) or key in table:
             return None
         if value == "[":
-            value = f"[{''.join(iter(lambda: next(lines, ']'), ']')).removesuffix(',')}]"
+            value = f"[{''.join(_until_closed(lines)).removesuffix(',')}]"
         elif value[:1] == "{":
             value = re.sub(_INLINE, lambda part: part[1] or f'"{part[2]}": ', value)
         try:
@@ -103,6 +104,15 @@ def _of_lines(text: str) -> dict[str, Any] | None:
         except ValueError:
             return None
     return found
+
+
+def _until_closed(lines: Iterator[str]) -> Iterator[str]:
+    """The lines of an array. Where it does not end, one that nothing reads."""
+    for line in lines:
+        if line == "]":
+            return
+        yield line
+    yield "["
 
 
 def _is_bare(key: str) -> bool:
