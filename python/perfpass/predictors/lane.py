@@ -148,7 +148,8 @@ class Lane:
                 self._schedules, calibration = calibration, False
                 self._predictor = self._of_a_run()
         found = None if training else _correction(way.device, self._predictor.name, calibration)
-        self._correction, self._not_corrected = (None, found) if isinstance(found, str) else (found, None)
+        self._correction: Correction | None = None if isinstance(found, str) else found
+        self._not_corrected: str | None = found if isinstance(found, str) else None
         if processes is not None:
             _sharing().check(way, processes)
         self._layout: list[tuple[str, int]] = []

@@ -336,15 +336,16 @@ def _tiled(table: OperatorColumns, product: np.ndarray, device: Device, on_matri
     sms = max(device.sm_count, 1)
     exponent = np.where(on_matrix[product], _AREA_EXPONENT["matrix"], _AREA_EXPONENT["vector"])
     splits = np.where(np.asarray(table.op_class)[product] == _CONVOLUTION, _CONVOLUTION_SPLITS, _SPLITS[-1])
-    # [tiles, splits, R]: calls of NumPy on a few rows each would take longer than all that they do.
-    rows, columns = (np.array(sides, dtype=np.float64)[:, None] for sides in zip(*_TILES, strict=True))
+    # Splits are priced together, [splits, R], as calls of NumPy on a few rows take longer than all that they do; tiles
+    # one by one, as arrays of all would not stay in the cache.
     split = np.array(_SPLITS, dtype=np.float64)[:, None]
-    tiles = (b * np.ceil(m / rows) * np.ceil(n / columns))[:, None]
-    share = np.stack([np.minimum(1.0, (area / _FULL_TILE) ** exponent) for area in (x * y for x, y in _TILES)])
-    depth = k / split + _PROLOGUE_K
-    waves = np.ceil(tiles * split / sms) * sms
-    cost = waves * rows[:, :, None] * columns[:, :, None] * depth / share[:, None]
-    best = np.where(split <= splits, cost, np.inf).min(axis=(0, 1))
+    depth, allowed = k / split + _PROLOGUE_K, split <= splits
+    best = np.full(len(m), np.inf)
+    for rows, columns in _TILES:
+        tiles = b * np.ceil(m / rows) * np.ceil(n / columns)
+        share = np.minimum(1.0, (rows * columns / _FULL_TILE) ** exponent)
+        cost = np.ceil(tiles * split / sms) * sms * rows * columns * depth / share
+        best = np.minimum(best, np.where(allowed, cost, np.inf).min(axis=0))
     return np.asarray(best / (b * m * n * k))
 
 
