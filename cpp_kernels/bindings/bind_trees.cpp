@@ -8,6 +8,11 @@ namespace {
 template <class T>
 using Column = nb::ndarray<const T, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
+template <class T>
+std::span<const T> span(const Column<T>& column) {
+  return {column.data(), column.size()};
+}
+
 }  // namespace
 
 void register_trees(nb::module_& m) {
@@ -20,17 +25,17 @@ void register_trees(nb::module_& m) {
           },
           nb::arg("model"))
       .def_static(
-          "from_levels",
-          [](std::size_t features, double base_score, Column<std::uint32_t> tree_nodes, Column<std::uint8_t> is_leaf,
-             Column<std::uint16_t> feature, Column<float> value, Column<std::uint8_t> default_left) {
-            return TreeEnsemble::from_levels(features, base_score, {tree_nodes.data(), tree_nodes.size()},
-                                             {is_leaf.data(), is_leaf.size()}, {feature.data(), feature.size()},
-                                             {value.data(), value.size()}, {default_left.data(), default_left.size()});
+          "from_packed",
+          [](double base_score, float leaf_scale, Column<std::int32_t> tree_nodes, Column<std::uint8_t> is_leaf,
+             Column<std::uint16_t> feature, Column<std::uint16_t> rank, Column<std::uint8_t> default_left,
+             Column<float> thresholds, Column<std::int32_t> threshold_counts, Column<std::uint16_t> leaf) {
+            return TreeEnsemble::from_packed({base_score, leaf_scale, span(tree_nodes), span(is_leaf), span(feature),
+                                              span(rank), span(default_left), span(thresholds), span(threshold_counts),
+                                              span(leaf)});
           },
-          nb::arg("features"), nb::arg("base_score"), nb::arg("tree_nodes"), nb::arg("is_leaf"), nb::arg("feature"),
-          nb::arg("value"), nb::arg("default_left"),
-          "Trees as columns over all nodes, each tree's level by level; the k-th split of a tree has its children at\n"
-          "1 + 2 k. value: threshold of a split, or what a leaf adds.")
+          nb::arg("base_score"), nb::arg("leaf_scale"), nb::arg("tree_nodes"), nb::arg("is_leaf"), nb::arg("feature"),
+          nb::arg("rank"), nb::arg("default_left"), nb::arg("thresholds"), nb::arg("threshold_counts"), nb::arg("leaf"),
+          "The columns of perfpass.predictors.learned.packed_trees; leaf: the bits of 16-bit floats.")
       .def(
           "predict",
           [](const TreeEnsemble& self, Rows x, unsigned threads) {

@@ -2,6 +2,6 @@
 
 import sys
 
-from perfpass.cli import main
+from perfpass.cli import command
 
-sys.exit(main())
+sys.exit(command())

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import perfpass
+from perfpass.importers.formats.content import Content
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 # Modules that no prediction from an ONNX file needs.
@@ -18,7 +22,8 @@ HEAVY = {
     "urllib.request", "uvicorn", "xml", "zipfile",
 }  # fmt: skip
 # What one takes today, and no more: raise it for what a prediction needs, not for what is imported beside it.
-MODULES = 104
+MODULES = 88
+CALLS = 3450  # of a prediction in a loop, of Python and of C
 PROGRAM = """
 import dataclasses, json, sys
 opened, early = [], []
@@ -108,3 +113,50 @@ def test_to_ask_a_resident_process_imports_next_to_nothing():
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     allowed = {"__future__", "perfpass", "perfpass.cli", "perfpass.cli.asking", "perfpass.cli.entry"}
     assert done.stdout and set(done.stdout.split()) <= allowed
+
+
+def _as_a_command(before: str, *words: str) -> subprocess.CompletedProcess[str]:
+    program = f"import sys\n{before}\nfrom perfpass.cli import command\nsys.exit(command())\n"
+    here = {**os.environ, "PERFPASS_SOCKET": ""}
+    return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True, env=here)
+
+
+def test_a_command_ends_without_taking_apart_what_it_holds(tmp_path):
+    """What is registered for the end of a process is run, and its code is the command's."""
+    held = "class Held:\n    def __del__(self): print('taken apart')\nheld = Held()\n"
+    held += f"import atexit\natexit.register(lambda: open({str(tmp_path / 'done')!r}, 'w').close())"
+    done = _as_a_command(held, "devices", "a100-80gb")
+    assert done.returncode == 0 and "A100" in done.stdout and done.stderr == ""
+    assert "taken apart" not in done.stdout and (tmp_path / "done").exists()
+    assert _as_a_command(held, "devices", "no-such-device").returncode == 9
+    assert "taken apart" in _as_a_command(held, "--version").stdout  # no answer of ours: it ends as Python ends it
+
+
+def test_a_command_waits_for_threads_of_others():
+    thread = "import threading, time\nthreading.Thread(target=lambda: (time.sleep(1), print('thread'))).start()"
+    done = _as_a_command(thread, "devices", "a100-80gb")
+    assert done.returncode == 0 and done.stdout.endswith("thread\n")
+
+
+def test_a_prediction_in_a_loop_looks_at_its_file_once_each_time(tmp_path, monkeypatch):
+    """Counted, as all here: looks at the file's first bytes, and calls, of which there were 4,299."""
+    model, device = tmp_path / "model.onnx", perfpass.device("a100-80gb")
+    shutil.copy(EXAMPLES / "resnet50.onnx", model)
+    for _ in range(70):  # in which methods of classes are compiled
+        perfpass.predict(model, device)
+    calls, looks, of = [0], [], Content.of.__func__
+    monkeypatch.setattr(Content, "of", classmethod(lambda cls, path: looks.append(path) or of(cls, path)))
+
+    def counting(frame, event, given):
+        calls[0] += event in ("call", "c_call")
+
+    sys.setprofile(counting)
+    try:
+        before = perfpass.predict(model, device)
+    finally:
+        sys.setprofile(None)
+    assert len(looks) == 1
+    assert calls[0] <= CALLS, f"{calls[0]} calls; at most {CALLS}"
+    shutil.copy(EXAMPLES / "vit_base_patch16_224.onnx", model)
+    after = perfpass.predict(model, device)
+    assert after.provenance["graph"]["macs"] != before.provenance["graph"]["macs"]

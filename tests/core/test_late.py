@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import typing
+import unittest.mock
 from collections.abc import Callable
 from typing import Any
 
@@ -167,8 +168,13 @@ def _through_pickle(one: Any) -> Any:
     return pickle.loads(pickle.dumps(one))
 
 
-@given(shapes(), st.data())
-def test_a_class_is_that_of_the_standard_library(shapes, data):
+@given(shapes(), st.sampled_from([0, 1, 64]), st.data())
+def test_a_class_is_that_of_the_standard_library(shapes, by_a_loop, data):
+    with unittest.mock.patch.object(late._Plain, "most", by_a_loop):
+        _compared(shapes, data)
+
+
+def _compared(shapes: list[Shape], data: st.DataObject) -> None:
     plain, made = (outcome(lambda d=d: built(shapes, d)) for d in (dataclasses.dataclass, late.dataclass))
     if not isinstance(plain, type):
         assert made == plain  # the same refusal in the same words
@@ -192,11 +198,37 @@ def test_a_method_is_compiled_when_it_is_first_used_and_then_stands_in_its_place
     waiting = {name for name, value in vars(Point).items() if isinstance(value, late._Late)}
     assert waiting == {"__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__"}
     assert repr(Point(1)).endswith("Point(x=1, y=0)")
-    assert {name for name, value in vars(Point).items() if isinstance(value, late._Late)} == waiting - {
-        "__init__",
-        "__repr__",
-    }
+    assert {name for name, value in vars(Point).items() if isinstance(value, late._Late)} == waiting - {"__repr__"}
+    assert inspect.isfunction(vars(Point)["__repr__"])
+    for number in range(late._MOST_PLAIN):  # one was made above, so that the last of these is made by the method
+        assert isinstance(vars(Point)["__init__"], late._Late)
+        assert dataclasses.astuple(Point(number, y=2)) == (number, 2)
     assert inspect.isfunction(vars(Point)["__init__"])
+
+
+@pytest.mark.skipif(not COMPILED_LATE, reason="the standard decorator from Python 3.13 on")
+@pytest.mark.parametrize("given", [((), {}), ((1, 2, 3), {}), ((1,), {"x": 1}), ((1,), {"z": 1})])
+def test_wrong_arguments_of_a_first_object_are_refused_in_the_words_of_the_method(given):
+    class Point:
+        """A point."""
+
+        x: int
+        y: int = 0
+
+    mine, theirs = (make(type("Point", (), dict(vars(Point)))) for make in (late.dataclass, dataclasses.dataclass))
+    refused = outcome(lambda: mine(*given[0], **given[1]))
+    assert refused[0] is TypeError and refused == outcome(lambda: theirs(*given[0], **given[1]))
+
+
+@pytest.mark.skipif(not COMPILED_LATE, reason="the standard decorator from Python 3.13 on")
+def test_a_process_that_answers_often_compiles_at_the_first_use():
+    program = (
+        "from perfpass import late\n"
+        "kind = late.dataclass(type('A', (), {'__annotations__': {'x': int}}))\n"
+        "late.without_delay()\nkind(3)\nassert not isinstance(vars(kind)['__init__'], late._Late)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_standard_library_is_left_as_it_is():

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 
 import pytest
+import tomllib
 
+from perfpass import toml_table
 from perfpass.devices import device
-from perfpass.devices.names import joined, readings, shared
+from perfpass.devices.names import alike, joined, readings, shared
 from perfpass.errors import DeviceError
 
 # Every name of a device in the columns of the public tables: where (community: strings of torch on machines of one
@@ -308,3 +311,36 @@ def test_readings_end():
     for name in ("(" * 90, "x" * 200, "8x" * 60, "[[[]]]", "1 x 1 x 1 x a", "GPU 0: ", " (8x a)", "A (1) cuda:"):
         assert len(list(readings(name))) <= 8
     assert joined("NVIDIA GeForce RTX 3060 Laptop GPU") == joined("RTX 3060 mobile")
+
+
+def test_names_of_several_boards_are_those_that_a_toml_reader_finds():
+    content = tomllib.loads(resources.files("perfpass.devices").joinpath("names.toml").read_text(encoding="utf-8"))
+    for name, found in (("shared", shared()), ("alike", alike())):
+        assert found == {joined(key): tuple(ids) for key, ids in content[name].items()}
+
+
+def test_shipped_tables_read_as_lines_are_those_of_a_toml_reader():
+    """Of every file that ships, and of every device's block; nearly all of them are read so."""
+    home = Path(str(resources.files("perfpass")))
+    texts = [path.read_text(encoding="utf-8") for path in home.rglob("*.toml")]
+    texts += [block for text in texts for block in text.split("\n[[device]]\n")[1:]]
+    read = [(found, text) for text in texts if (found := toml_table._of_lines(text)) is not None]
+    assert len(read) > 900 and len(read) > 0.95 * len(texts)
+    for found, text in read:
+        assert repr(found) == repr(tomllib.loads(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a.b = 1", "a = 1\na = 2", "a = 0x10", "a = 1_000", "a = [1, 2,]", "a = 1 # one", "[[a]]", "a = 'x'", "a",
+     "a = 1979-05-27", '"a b" = 1', "[a.b]", "a = inf", "a = [\n1,\n]", "a = {b = 1}", 'a = { b = "c = d" }', "a = [",
+     "[a]\n[a]", "a = [\n1,"],
+)  # fmt: skip
+def test_any_other_table_is_left_to_a_toml_reader(text):
+    def outcome(read):
+        try:
+            return repr(read(text))
+        except ValueError as error:
+            return str(error)
+
+    assert outcome(toml_table.parse) == outcome(tomllib.loads)

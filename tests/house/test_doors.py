@@ -11,10 +11,10 @@ import pytest
 
 from perfpass import cli, load
 from perfpass.errors import DeviceError, UnsupportedError, missing_package
-from perfpass.toml_table import tomllib
+from perfpass.toml_table import parse
 
 ROOT = Path(__file__).resolve().parents[2]
-EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+EXTRAS = parse((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 
 
 def features() -> Any:

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 import perfpass
-from perfpass.toml_table import tomllib
+from perfpass.toml_table import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
 def pyproject() -> dict:
-    return tomllib.loads((ROOT / "pyproject.toml").read_text())
+    return parse((ROOT / "pyproject.toml").read_text())
 
 
 def test_the_version_stands_in_one_place(pyproject):

@@ -39,7 +39,7 @@ SURFACE = {
     "perfpass.deploy.tune": "Brought ENGINES SlotTuning Tuning split_words tune tune_slots",
     "perfpass.report": "FleetPlots Picture RunPlots ServedPlots SweepPlots notebook_html plots_of",
     "perfpass.simulators": "Deployed InferTime SIMULATORS files",
-    "perfpass.cli": "main",
+    "perfpass.cli": "command main",
     "tvm_perfpass": "PerformanceInstrument PredictPerformance build import_relay read_prediction read_schedules",
     "tvm_perfpass.relay": "METRICS PREFIX PerformanceInstrument PredictPerformance Walk attributes build import_module "
     "predict_module prediction_of read_prediction walk",

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import xgboost
 
+from perfpass import safetensors
 from perfpass.errors import ArgumentError, ArtefactError, FileError
 from perfpass.predictors.learned import artefacts, packed_trees
 
@@ -44,6 +45,45 @@ def test_packed_trees_of_any_shape_send_every_value_where_xgboost_does(settings)
     for values in (x, on_threshold, np.full_like(x, np.nan)):
         found = packed_trees.unpack(_packed([booster])).predict(values)
         np.testing.assert_allclose(found, booster.predict(xgboost.DMatrix(values)), rtol=0, atol=1e-3)
+
+
+def _plain(content: bytes, x: np.ndarray) -> np.ndarray:
+    """The same forest, unpacked by NumPy and walked node by node."""
+    arrays, texts = safetensors.decode(content)
+    total, splits = int(arrays["tree_nodes"].sum()), len(arrays["feature"])
+    is_leaf = np.unpackbits(arrays["is_leaf"], count=total) == 1
+    counts = arrays["threshold_counts"].astype(np.int64)
+    feature, value, left = np.zeros(total, np.int64), np.zeros(total, np.float32), np.zeros(total, np.int64)
+    feature[~is_leaf] = arrays["feature"]
+    value[is_leaf] = arrays["leaf"].astype(np.float32) * np.float32(texts["leaf_scale"])
+    value[~is_leaf] = arrays["thresholds"][(np.cumsum(counts) - counts)[feature[~is_leaf]] + arrays["rank"]]
+    left[~is_leaf] = np.unpackbits(arrays["default_left"], count=splits)
+    sums, root = np.full(len(x), float(texts["base_score"])), 0
+    for nodes in arrays["tree_nodes"]:
+        below = root + 1 + 2 * (np.cumsum(~is_leaf[root : root + nodes]) - 1)
+        for i, row in enumerate(x):
+            at = root
+            while not is_leaf[at]:
+                asked = row[feature[at]]
+                at = below[at - root] + int(not (left[at] if np.isnan(asked) else asked < value[at]))
+            sums[i] += value[at]
+        root += nodes
+    return sums.astype(np.float32)
+
+
+@pytest.mark.parametrize("settings", [{}, {"max_depth": 2, "base_score": 5.0}, {"max_bin": 300, "max_depth": 9}])
+def test_packed_trees_are_those_that_numpy_unpacks_to_the_bit(settings):
+    boosters, x = _boosters(2, **settings)
+    content = _packed(boosters)
+    assert packed_trees.unpack(content).predict(x[:64]).tobytes() == _plain(content, x[:64]).tobytes()
+
+
+def test_the_shipped_trees_are_those_that_numpy_unpacks_to_the_bit():
+    content = artefacts.Artefact(artefacts.shipped("inference")).read("known.trees")
+    forest = packed_trees.unpack(content)
+    x = np.random.default_rng(3).normal(scale=4, size=(2, forest.features)).astype(np.float32)
+    x[1, ::3] = np.nan
+    assert forest.predict(x).tobytes() == _plain(content, x).tobytes()
 
 
 def test_packed_trees_take_a_fifth_of_what_xgboost_writes():

@@ -13,7 +13,7 @@ import yaml
 from perfpass.cli.parser import build_parser
 from perfpass.serve.guard import OPEN
 from perfpass.serve.settings import Settings
-from perfpass.toml_table import tomllib
+from perfpass.toml_table import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "examples" / "server"
@@ -96,7 +96,7 @@ def test_the_last_stage_has_wheels_and_no_compiler(stages):
 
 def test_the_container_file_names_extras_and_files_that_there_are(stages):
     text = (FOLDER / "Containerfile").read_text()
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    extras = parse((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for named in re.findall(r"perfpass\[([\w,]+)\]", text):
         assert set(named.split(",")) <= set(extras)
     for named in re.findall(r"-[rc] (\S+\.txt)", text):

@@ -17,12 +17,22 @@ class PERFPASS_API TreeEnsemble {
   /// Error(unsupported) for other boosters, categorical splits or multi-target leaves.
   static TreeEnsemble from_xgboost(std::span<const std::uint8_t> bytes);
 
-  /// Trees as columns over all nodes, each tree's from its root down, level by level, siblings side by side; the k-th
-  /// split of a tree has its children at 1 + 2 k. `value` is the threshold of a split (a smaller value goes left) or
-  /// what a leaf adds; `feature` and `default_left` count for splits alone. Error(format) where that is no forest.
-  static TreeEnsemble from_levels(std::size_t features, double base_score, std::span<const std::uint32_t> tree_nodes,
-                                  std::span<const std::uint8_t> is_leaf, std::span<const std::uint16_t> feature,
-                                  std::span<const float> value, std::span<const std::uint8_t> default_left);
+  /// The columns of a packed forest (docs/reference/artefacts.md). All nodes of all trees lie in one row, each tree's
+  /// from its root down, level by level, siblings side by side; the k-th split of a tree has its children at 1 + 2 k.
+  struct Packed {
+    double base_score = 0.0;
+    float leaf_scale = 0.0F;
+    std::span<const std::int32_t> tree_nodes;        // [trees] nodes of each
+    std::span<const std::uint8_t> is_leaf;           // a bit a node, the first in the highest place of its byte
+    std::span<const std::uint16_t> feature;          // [splits]
+    std::span<const std::uint16_t> rank;             // [splits] place of the threshold among those of its feature
+    std::span<const std::uint8_t> default_left;      // a bit a split
+    std::span<const float> thresholds;               // ordered by feature
+    std::span<const std::int32_t> threshold_counts;  // [features]
+    std::span<const std::uint16_t> leaf;             // [leaves] 16-bit floats, to be multiplied by leaf_scale
+  };
+  /// The forest of these columns. Error(format) where they are none.
+  static TreeEnsemble from_packed(const Packed& columns);
 
   /// x: [rows, features] row major, NaN is missing. Returns [rows], base score included. Error(argument) when the
   /// number of columns differs from features(). A row's result depends on nothing but the row.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string_view>
@@ -164,49 +165,99 @@ TreeEnsemble TreeEnsemble::from_xgboost(std::span<const std::uint8_t> bytes) {
   return ensemble;
 }
 
-TreeEnsemble TreeEnsemble::from_levels(std::size_t features, double base_score,
-                                       std::span<const std::uint32_t> tree_nodes, std::span<const std::uint8_t> is_leaf,
-                                       std::span<const std::uint16_t> feature, std::span<const float> value,
-                                       std::span<const std::uint8_t> default_left) {
-  const std::size_t total = is_leaf.size();
-  if (feature.size() != total || value.size() != total || default_left.size() != total) {
-    malformed("columns of different lengths");
+namespace {
+
+/// Bit `at` of a row of bits.
+bool bit(std::span<const std::uint8_t> bits, std::size_t at) { return (bits[at / 8] >> (7 - at % 8) & 1) != 0; }
+
+/// The value of a finite 16-bit float, exactly: its bits are those of a 32-bit float whose exponent is 112 too small.
+float from_half(std::uint16_t bits) {
+  const auto magnitude = std::bit_cast<float>((bits & 0x7FFFU) << 13) * 0x1p112F;
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(magnitude) | (bits & 0x8000U) << 16);
+}
+
+constexpr float kLargestHalf = 65504.0F;
+
+/// Where the thresholds of each feature begin, and the end of the last.
+std::vector<std::size_t> threshold_starts(const TreeEnsemble::Packed& columns) {
+  std::vector<std::size_t> starts{0};
+  starts.reserve(columns.threshold_counts.size() + 1);
+  for (const std::int32_t count : columns.threshold_counts) {
+    if (count < 0) malformed("a feature with fewer than no thresholds");
+    starts.push_back(starts.back() + static_cast<std::size_t>(count));
   }
-  if (total > std::numeric_limits<std::int32_t>::max())
+  if (starts.back() != columns.thresholds.size()) malformed("thresholds that belong to no feature");
+  for (const float threshold : columns.thresholds) {
+    if (!std::isfinite(threshold)) malformed("a threshold is not finite");
+  }
+  return starts;
+}
+
+/// Number of nodes, of which all columns speak.
+std::size_t checked_nodes(const TreeEnsemble::Packed& columns) {
+  std::size_t total = 0;
+  for (const std::int32_t count : columns.tree_nodes) {
+    if (count < 1) malformed("a tree without nodes");
+    total += static_cast<std::size_t>(count);
+  }
+  if (total > std::numeric_limits<std::int32_t>::max()) {
     throw Error(ErrorCode::limit, "tree model: more than 2^31 nodes");
-  if (features < 1 || features > kMaxFeatures || !std::isfinite(base_score)) malformed("no features or base score");
+  }
+  const std::size_t splits = columns.feature.size();
+  if ((total + 7) / 8 != columns.is_leaf.size() || (splits + 7) / 8 != columns.default_left.size()) {
+    malformed("bits for another number of nodes");
+  }
+  if (columns.rank.size() != splits || columns.leaf.size() + splits != total) {
+    malformed("columns that do not belong together");
+  }
+  return total;
+}
+
+}  // namespace
+
+TreeEnsemble TreeEnsemble::from_packed(const Packed& columns) {
+  const std::size_t features = columns.threshold_counts.size(), total = checked_nodes(columns);
+  if (features < 1 || features > kMaxFeatures || !std::isfinite(columns.base_score)) {
+    malformed("no features or base score");
+  }
+  const std::vector<std::size_t> starts = threshold_starts(columns);
   TreeEnsemble ensemble;
   ensemble.features_ = features;
-  ensemble.base_score_ = base_score;
-  ensemble.nodes_.reserve(total);
-  std::size_t first = 0;
-  for (const std::uint32_t count : tree_nodes) {
-    if (count == 0 || count > total - first) malformed("trees of more nodes than there are");
-    const auto root = static_cast<std::int32_t>(first);
-    Tree tree{root, 0};
-    std::size_t below = 1, level_end = 1;  // nodes known so far, and those of the levels down to the current one
-    for (std::size_t i = 0; i < count; ++i, ++first) {
-      if (i == level_end) {
+  ensemble.base_score_ = columns.base_score;
+  if (!std::isfinite(columns.leaf_scale * kLargestHalf)) malformed("leaves of no finite scale");
+  ensemble.nodes_.resize(total);
+  ensemble.trees_.reserve(columns.tree_nodes.size());
+  Node* const made = ensemble.nodes_.data();
+  std::size_t first = 0, split = 0, leaf = 0;
+  for (const std::int32_t nodes : columns.tree_nodes) {
+    const std::size_t root = first, end = first + static_cast<std::size_t>(nodes);
+    Tree tree{static_cast<std::int32_t>(root), 0};
+    std::size_t below = root + 1, level_end = below;  // behind the nodes known so far, and those down to this level
+    for (; first < end; ++first) {
+      if (first == level_end) {
         level_end = below;
         ++tree.depth;
       }
-      if (i >= below) malformed("a tree with a node that no split leads to");
-      const auto self = static_cast<std::int32_t>(first);
-      if (!std::isfinite(value[first])) malformed("a split or leaf value is not finite");
-      if (is_leaf[first] != 0) {
-        ensemble.nodes_.push_back({value[first], self, 0, 0, 0});
+      if (first >= below) malformed("a tree with a node that no split leads to");
+      if (bit(columns.is_leaf, first)) {
+        if (leaf == columns.leaf.size()) malformed("columns that do not belong together");
+        const std::uint16_t half = columns.leaf[leaf++];
+        if ((half & 0x7C00U) == 0x7C00U) malformed("a leaf value is not finite");
+        made[first] = {from_half(half) * columns.leaf_scale, static_cast<std::int32_t>(first), 0, 0, 0};
         continue;
       }
-      if (feature[first] >= features) malformed("a split on a feature that the model lacks");
-      const auto child = root + static_cast<std::int32_t>(below);
-      const std::uint16_t missing_left = default_left[first] != 0 ? 1 : 0;
-      ensemble.nodes_.push_back({value[first], child, feature[first], 1, missing_left});
+      if (split == columns.feature.size()) malformed("columns that do not belong together");
+      const std::uint16_t feature = columns.feature[split];
+      if (feature >= features) malformed("a split on a feature that the model lacks");
+      const std::size_t threshold = starts[feature] + columns.rank[split];
+      if (threshold >= starts[feature + 1]) malformed("a split at a threshold that its feature lacks");
+      const std::uint16_t missing_left = bit(columns.default_left, split++) ? 1 : 0;
+      made[first] = {columns.thresholds[threshold], static_cast<std::int32_t>(below), feature, 1, missing_left};
       below += 2;
-      if (below > count) malformed("a split whose children are missing");
+      if (below > end) malformed("a split whose children are missing");
     }
     ensemble.trees_.push_back(tree);
   }
-  if (first != total) malformed("nodes that belong to no tree");
   return ensemble;
 }
 

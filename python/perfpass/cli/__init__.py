@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from perfpass.cli.entry import main
+from perfpass.cli.entry import command, main
 
-__all__ = ["main"]
+__all__ = ["command", "main"]

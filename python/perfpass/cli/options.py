@@ -357,7 +357,7 @@ def dim(text: str) -> tuple[str, int]:
     return name, int(value)
 
 
-_RANGE = re.compile(r"(\d{1,15})\.\.(\d{1,15})(?::(x?)(\d{1,15}))?")
+_RANGE = r"(\d{1,15})\.\.(\d{1,15})(?::(x?)(\d{1,15}))?"
 _MOST_SIZES = 1000
 
 
@@ -377,7 +377,7 @@ def _sizes(text: str) -> list[int]:
     """The sizes of one part, none where it is no part."""
     if text.isdecimal():
         return [int(text)]
-    found = _RANGE.fullmatch(text.strip())
+    found = re.fullmatch(_RANGE, text.strip())
     if found is None:
         return []
     first, last, by = int(found[1]), int(found[2]), int(found[4] or 2)

@@ -91,6 +91,20 @@ _ELSEWHERE = {
 class _Parser(argparse.ArgumentParser):
     """argparse with our error line: one line, what was wrong and where the help is."""
 
+    _adding = False
+
+    def add_argument(self, *names: Any, **settings: Any) -> argparse.Action:
+        """As argparse, which lays out every option as it is added to see whether its metavar is of the right length."""
+        self._adding = True
+        try:
+            return super().add_argument(*names, **settings)
+        finally:
+            self._adding = False
+
+    def _get_formatter(self) -> argparse.HelpFormatter:
+        # The width that nobody sees is stated: to ask the terminal for it takes a module and what that imports.
+        return self.formatter_class(prog=self.prog, width=80) if self._adding else super()._get_formatter()  # type: ignore[call-arg]
+
     def error(self, message: str) -> NoReturn:
         raise ArgumentError(f"{message}{'' if message.endswith('?') else ';'} see `{self.prog} --help`")
 

@@ -49,6 +49,7 @@ def serve(path: str) -> None:
 
 def _read_beforehand() -> None:
     """What questions need whatever they ask, and no file of the user or variable of the environment decides."""
+    from perfpass import late
     from perfpass.cli import parser
     from perfpass.devices import lookup
     from perfpass.predictors.inference.analytic import AnalyticPredictor
@@ -60,6 +61,7 @@ def _read_beforehand() -> None:
     from perfpass.predictors.memory.predictor import MemoryPredictor
     from perfpass.predictors.training_step.predictor import StepPredictor
 
+    late.without_delay()
     for command in parser.COMMANDS:
         if command.replace("_", "-") in asking.HANDED:
             import_module(f"perfpass.cli.{command}")

@@ -27,13 +27,15 @@ from perfpass.devices.spec import Device
 from perfpass.devices.toml_file import HOST_NAMES, read
 from perfpass.errors import ArgumentError, DeviceError
 
-_MIG_SUFFIX = re.compile(r"^(?P<parent>.+?)(?:[:/]|\s+MIG\s+)(?P<profile>\d+g\.\S+)$", re.IGNORECASE)
+_MIG_SUFFIX = r"(?i)^(?P<parent>.+?)(?:[:/]|\s+MIG\s+)(?P<profile>\d+g\.\S+)$"
 # A name that asks for a slice and does not say which.
-_EMPTY_PROFILE = re.compile(r"^[\W_]*[:/]|[:/][\W_]*$|\bMIG[\W_]*$", re.IGNORECASE)
+_EMPTY_PROFILE = r"(?i)^[\W_]*[:/]|[:/][\W_]*$|\bMIG[\W_]*$"
+# A name has one of these where it speaks of a slice.
+_SLICED = (":", "/", "mig")
 
 # Words that make another product of a name: a 3060 Ti is no 3060.
 _OTHER_PRODUCT = frozenset({"ti", "super", "xt", "xtx", "gre"})
-_NVIDIA_SYSTEM = re.compile(r"\bDGX[- ]?(?:\d\w*|[A-Z]\d+)", re.IGNORECASE)
+_NVIDIA_SYSTEM = r"(?i)\bDGX[- ]?(?:\d\w*|[A-Z]\d+)"
 
 _NO_DIGITS = bytes(set(range(256)) - set(b"0123456789\n"))
 
@@ -54,13 +56,14 @@ def device(name: str | Device) -> Device:
         raise ArgumentError(
             f"a device is a name of 1 to 200 characters, got {str(name)[:80]!r}; see `perfpass devices`"
         )
-    if split := _MIG_SUFFIX.match(name.strip()):
+    sliced = any(sign in name.lower() for sign in _SLICED)
+    if sliced and (split := re.match(_MIG_SUFFIX, name.strip())):
         return device(split["parent"]).mig_slice(split["profile"])
     if name.strip().lower() in HOST_NAMES:
         from perfpass.devices.host import host
 
         return host()
-    if _EMPTY_PROFILE.search(name.strip()):
+    if sliced and re.search(_EMPTY_PROFILE, name.strip()):
         raise DeviceError(
             f"{name!r} names no MIG profile or no device; write DEVICE:PROFILE (a100:1g.5gb) for a slice, and the "
             "device alone for all of it"
@@ -135,11 +138,12 @@ def read_beforehand() -> None:
 
 
 @cache
-def _shipped_spellings() -> list[tuple[bytes, str, str]]:
-    """Every shipped spelling: the digits in it, the spelling, and its device's id."""
-    every = [(spelling, key) for key, spellings in shipped().names.items() for spelling in spellings]
-    digits = _digits("\n".join(spelling for spelling, _ in every)).split(b"\n")
-    return [(found, spelling, key) for found, (spelling, key) in zip(digits, every, strict=True)]
+def _shipped_spellings() -> tuple[list[str], list[str], list[bytes]]:
+    """Every shipped spelling, the id of its device, and the digits in it."""
+    names = shipped().names
+    every = [spelling for spellings in names.values() for spelling in spellings]
+    ids = [key for key, spellings in names.items() for _ in spellings]
+    return every, ids, _digits("\n".join(every)).split(b"\n")
 
 
 def _digits(text: str) -> bytes:
@@ -154,8 +158,9 @@ def _shipped_as(wanted: str, split: Callable[[str], str]) -> tuple[str, str] | N
     takes as long as half a prediction.
     """
     digits = sorted(_digits(wanted))
-    near = [(s, key) for found, s, key in _shipped_spellings() if len(found) == len(digits) and sorted(found) == digits]
-    return next((pair for pair in reversed(near) if split(pair[0]) == wanted), None)
+    every, ids, has = _shipped_spellings()
+    near = [at for at, found in enumerate(has) if len(found) == len(digits) and sorted(found) == digits]
+    return next(((every[at], ids[at]) for at in reversed(near) if split(every[at]) == wanted), None)
 
 
 def _extras() -> dict[str, Device]:
@@ -170,11 +175,13 @@ def _names() -> dict[str, tuple[str, ...]]:
 def _namesakes(name: str, names: Mapping[str, Sequence[str]]) -> list[str]:
     """Ids of those that say all that ``name`` says, and more, in id or name."""
     said = set(tokens(name))
+    word = max(said, key=len, default="")
+    # A cheap condition first, which leaves few names to split.
+    near = [key for key, said_of in names.items() if word in said_of[0].lower() or word in said_of[1].lower()]
     return [
         key
-        for key, spellings in names.items()
-        # The first condition is a cheap one that leaves few names to split.
-        if any(all(w in text.lower() for w in said) and _says_more(set(tokens(text)), said) for text in spellings[:2])
+        for key in near
+        if any(all(w in text.lower() for w in said) and _says_more(set(tokens(text)), said) for text in names[key][:2])
     ]
 
 
@@ -193,7 +200,7 @@ def _find(name: str) -> Device | None:
 
 
 def _found(name: str) -> Device | None:
-    wanted, words, extras = joined(name), in_any_order(name), _extras()
+    wanted, extras = joined(name), _extras()
     shipped_so = _shipped_as(wanted, joined)  # of every spelling, in full: "rtx3080" is "RTX 3080"
     mine = [(d, {joined(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values()]
     found = next((d for d, spellings in reversed(mine) if wanted in spellings), None)  # the user's devices win
@@ -202,6 +209,7 @@ def _found(name: str) -> Device | None:
         return found if hidden == found.id else _read_as(found, _hides(name, found, hidden))
     if shipped_so is not None:
         found = extras.get(shipped_so[1]) or shipped().parse(shipped_so[1])
+    words = "" if found is not None else in_any_order(name)
     if found is None:
         reordered = ((d, {in_any_order(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values())
         found = next((d for d, spellings in reordered if words in spellings), None)
@@ -276,7 +284,7 @@ def _of_system(found: Device, reading: Reading) -> Device:
     """``found``, or the board of its memory that the system named beside it has: the V100 of a DGX-2 is an SXM3."""
     from perfpass.devices.clouds import instance
 
-    systems = (instance(text) for words in reading.unused for text in _NVIDIA_SYSTEM.findall(words))
+    systems = (instance(text) for words in reading.unused for text in re.findall(_NVIDIA_SYSTEM, words))
     held = {known.device for known in systems if known is not None} & {found.id, *found.others}
     if len(held) != 1 or (board := device(held.pop())).memory_bytes != found.memory_bytes:
         return found

@@ -6,7 +6,6 @@ that hold them (id, name and aliases open every block), and only the block asked
 
 from __future__ import annotations
 
-import re
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -31,8 +30,7 @@ FILES = (
     "cpu_server",
     "cpu_desktop",
 )
-_OPENING = re.compile(r'\[\[device\]\]\nid = "(.*)"\nname = "(.*)"\n(?:aliases = \[(.*)\]\n)?')
-_QUOTED = re.compile(r'"([^"]*)"')
+_HEADER = b"\n[[device]]\n"
 
 
 class _File:
@@ -40,21 +38,25 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.name = f"{FOLDER.name}/{path.name}"
-        self._text = path.read_text(encoding="utf-8")
-        self.names = {
-            key: (key, name, *_QUOTED.findall(aliases)) for key, name, aliases in _OPENING.findall(self._text)
-        }
+        self._head, *blocks = path.read_bytes().split(_HEADER)
+        self.names: dict[str, tuple[str, ...]] = {}
+        self._blocks: dict[str, bytes] = {}
+        for block in blocks:
+            # id = "..."   name = "..."   aliases = ["...", "..."], where it has some
+            key, name, aliases = (line.decode() for line in block.split(b"\n", 3)[:3])
+            key, names = key[len('id = "') : -1], [name[len('name = "') : -1]]
+            if aliases.startswith("aliases = ["):
+                names += aliases.split('"')[1::2]
+            self.names[key], self._blocks[key] = (key, *names), block
 
     def block(self, key: str) -> str:
         """The TOML text of one device, without its header."""
-        start = self._text.index(f'id = "{key}"\n')
-        end = self._text.find("\n[[device]]\n", start)
-        return self._text[start : end if end > 0 else len(self._text)]
+        return self._blocks[key].decode()
 
     @cached_property
     def sources(self) -> dict[str, str]:
         """Titles of the sources of this file."""
-        sources: dict[str, str] = parse(self._text[: self._text.index("[[device]]")])["sources"]
+        sources: dict[str, str] = parse(self._head.decode())["sources"]
         return sources
 
 

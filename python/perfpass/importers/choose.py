@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, UnsupportedError, about
-from perfpass.importers.model_argument import opened, unasked, understood
+from perfpass.importers.model_argument import once, opened, unasked, understood
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def load(
     _check_dims(dims)
     stated = _stated(assume)
     with about(model) if isinstance(model, (str, os.PathLike)) else nullcontext():
+        model = once(model)
         left = unasked(model, input_shape, dims)
         model, input_shape, dims = opened(model, input_shape, dims)
     if mode == "training":

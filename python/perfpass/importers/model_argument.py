@@ -84,6 +84,28 @@ class ModelArgument:
         return self.name
 
 
+class _Understood(str):
+    """A model's name with what it means, for as long as one question takes: the file behind it is looked at once."""
+
+    argument: ModelArgument
+
+
+def _as(name: str, argument: ModelArgument) -> _Understood:
+    found = _Understood(name)
+    found.argument = argument
+    return found
+
+
+def once(model: Any) -> Any:
+    """``model``, where it is a name or path as one whose meaning is not looked up again. Raises what `understood` does.
+
+    For whoever asks several things of it in one call: what is kept for the next may by then be another file.
+    """
+    if isinstance(model, _Understood) or not isinstance(model, (str, os.PathLike)):
+        return model
+    return _as(os.fsdecode(model), understood(model))
+
+
 def understood(model: str | os.PathLike[str]) -> ModelArgument:
     """What ``model`` means, by its form and by what stands at its path; of a file its first bytes are looked at.
 
@@ -97,6 +119,8 @@ def understood(model: str | os.PathLike[str]) -> ModelArgument:
     UnsupportedError for files that are never read, for repositories that hold several networks and for a part that
     there is not, with those there are.
     """
+    if isinstance(model, _Understood):
+        return model.argument
     text = os.fsdecode(model)
     source, colon, name = text.partition(":")
     for kind in _BUILT:
@@ -286,7 +310,7 @@ def opened(
         return model, input_shape, dims
     found = understood(model)
     if found.kind not in _BUILT:
-        return found.name, input_shape, dims
+        return _as(found.name, found), input_shape, dims
     if found.kind == "definitions":
         return *_defined(found, input_shape, dims), None
     from perfpass.importers import model_sources

@@ -96,7 +96,7 @@ def predict(
     LimitError, GraphError, ShapeError).
     """
     from perfpass.importers import load
-    from perfpass.importers.model_argument import opened, unasked
+    from perfpass.importers.model_argument import once, opened, unasked
 
     target = find_device(device)
     # Before the model is read: a wrong argument should not cost the time of a large one.
@@ -105,6 +105,7 @@ def predict(
     if frozen and mode != "training":
         raise ArgumentError(f"frozen={shown_value(frozen)} needs mode='training'; inference trains nothing")
     registry.check(predictor)
+    model = once(model)
     stored, name, left = _quantised(model, precision), _name(model), unasked(model, input_shape, dims)
     model, input_shape, dims = opened(model, input_shape, dims)
     source: dict[str, Any] = {"input_shape": input_shape, "dims": dims, "frozen": frozen}

@@ -15,9 +15,7 @@ import numpy as np
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.late import dataclass
 from perfpass.prediction import SUPPORT_LEVELS, Support
-from perfpass.predictors.calibration import correction as calibrated
-from perfpass.predictors.calibration.posterior import TRAITS
-from perfpass.predictors.calibration.schedules import Schedules
+from perfpass.predictors.calibration import device_file
 from perfpass.predictors.estimate import (
     Bounds,
     Columns,
@@ -29,16 +27,17 @@ from perfpass.predictors.estimate import (
     Runs,
     energy_j,
 )
-from perfpass.predictors.inference import analytic, cpu
-from perfpass.predictors.inference.cpu import CpuPredictor
 from perfpass.predictors.inference.features import FEATURES
 from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.memory import allocation
-from perfpass.predictors.mig.latency import MigPredictor
 from perfpass.predictors.roofline import GROUPS
 
 if TYPE_CHECKING:
+    from perfpass.devices import Device
+    from perfpass.predictors.calibration.correction import Correction
     from perfpass.predictors.calibration.posterior import Calibration
+    from perfpass.predictors.calibration.schedules import Schedules
+    from perfpass.predictors.mig.latency import MigPredictor
     from perfpass.predictors.way import Way
 
 UNITS = {"latency_ms": "ms", "throughput_per_s": "1/s", "peak_memory_bytes": "byte", "energy_j": "J", "power_w": "W"}
@@ -55,11 +54,32 @@ def predictor_of(way: Way) -> Predictor:
     from perfpass.predictors.inference.predictor import InferencePredictor
 
     learned = InferencePredictor.covers(way)
-    if CpuPredictor.covers(way) and not (learned and InferencePredictor.load().knows(way.device)):
-        return CpuPredictor.load()
+    if way.device.kind == "cpu":
+        from perfpass.predictors.inference.cpu import CpuPredictor
+
+        if CpuPredictor.covers(way) and not (learned and InferencePredictor.load().knows(way.device)):
+            return CpuPredictor.load()
     if learned:
         return InferencePredictor.load()
-    return analytic.AnalyticPredictor.load()
+    from perfpass.predictors.inference.analytic import AnalyticPredictor
+
+    return AnalyticPredictor.load()
+
+
+def _correction(device: Device, predictor: str, calibration: bool | Calibration) -> Correction | str | None:
+    """As `perfpass.predictors.calibration.correction`, which is imported where there is a calibration at all."""
+    if calibration is True and device_file.find(device.id, device_file.SUFFIX) is None:
+        return None
+    from perfpass.predictors.calibration.correction import correction
+
+    return correction(device, predictor, calibration)
+
+
+def _sharing() -> MigPredictor:
+    # Imported here: most devices are not shared.
+    from perfpass.predictors.mig.latency import MigPredictor
+
+    return MigPredictor.load()
 
 
 def _step_predictor() -> ManyPredictor:
@@ -120,20 +140,26 @@ class Lane:
         self.device = way.device
         self._predictor: ManyPredictor = _step_predictor() if training else predictor_of(way)
         self._schedules: Schedules | None = None
-        if isinstance(calibration, Schedules):
-            calibration.check(way.device, way.runtime)
-            self._schedules, calibration = calibration, False
-            self._predictor = self._of_a_run()
-        found = None if training else calibrated.correction(way.device, self._predictor.name, calibration)
-        self._correction = found if isinstance(found, calibrated.Correction) else None
-        self._not_corrected = found if isinstance(found, str) else None
+        if not isinstance(calibration, bool):
+            from perfpass.predictors.calibration.schedules import Schedules
+
+            if isinstance(calibration, Schedules):
+                calibration.check(way.device, way.runtime)
+                self._schedules, calibration = calibration, False
+                self._predictor = self._of_a_run()
+        found = None if training else _correction(way.device, self._predictor.name, calibration)
+        self._correction: Correction | None = None if isinstance(found, str) else found
+        self._not_corrected: str | None = found if isinstance(found, str) else None
         if processes is not None:
-            MigPredictor.load().check(way, processes)
+            _sharing().check(way, processes)
         self._layout: list[tuple[str, int]] = []
         self.names: tuple[str, ...] = ()
 
     def prepare(self, counted: Counted) -> None:
         """Learns the columns from an example."""
+        from perfpass.predictors.calibration.posterior import TRAITS
+        from perfpass.predictors.inference import analytic, cpu
+
         columns = self.columns(counted, 1)
         self._layout = [(name, 1 if column.ndim == 1 else column.shape[1]) for name, column in columns.items()]
         features: tuple[str, ...] = FEATURES
@@ -158,7 +184,11 @@ class Lane:
 
     def _for_correction(self, runs: Runs) -> dict[str, np.ndarray]:
         """Columns that only the correction reads."""
-        return {} if self._correction is None else calibrated.extra_columns(self._predictor.name, runs, self._way)
+        if self._correction is None:
+            return {}
+        from perfpass.predictors.calibration.correction import extra_columns
+
+        return extra_columns(self._predictor.name, runs, self._way)
 
     def packed(self, columns: Columns) -> np.ndarray:
         """[N, K] all columns side by side; float32 keeps its value."""
@@ -196,7 +226,7 @@ class Lane:
             reasons.append(reason)
             row_ms = row_ms * factor
         if self._processes is not None:
-            reason, provenance["sharing"] = MigPredictor.load().words(
+            reason, provenance["sharing"] = _sharing().words(
                 self.device, self._processes, bool(refined.measured[0]), float(refined.ratio[0])
             )
             reasons.append(reason)
@@ -214,7 +244,10 @@ class Lane:
         predictor = predictor_of(self._way)
         if self._schedules is None:
             return predictor
-        assert isinstance(predictor, CpuPredictor | analytic.AnalyticPredictor)  # what knows TVM
+        from perfpass.predictors.inference.analytic import AnalyticPredictor
+        from perfpass.predictors.inference.cpu import CpuPredictor
+
+        assert isinstance(predictor, CpuPredictor | AnalyticPredictor)  # what knows TVM
         return predictor.scheduled(self._schedules)
 
     def _refined(self, found: Estimates, columns: Columns) -> Refined:
@@ -226,7 +259,7 @@ class Lane:
         corrected_ms = found.latency_ms.median
         if self._processes is not None:
             corrected = self._correction is not None
-            found, measured, ratio = MigPredictor.load().shared(found, columns, self._way, self._processes, corrected)
+            found, measured, ratio = _sharing().shared(found, columns, self._way, self._processes, corrected)
         return Refined(found, factor, corrected_ms, measured, ratio)
 
     def level(self, found: Estimates, unknown: np.ndarray) -> np.ndarray:

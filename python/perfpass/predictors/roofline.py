@@ -7,6 +7,7 @@ trees add (learned/ratio_trees.py).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -149,12 +150,20 @@ def operator_groups(table: Any) -> np.ndarray:
     convolution = np.asarray(table.op_class) == _CONVOLUTION
     area, groups = np.asarray(table.kernel_area), np.asarray(table.groups)
     depthwise = _depthwise(table)
-    kind = np.select(
+    kind = first_of(
         [depthwise & (area <= 9), depthwise & (area <= _OWN_KERNEL), depthwise, groups > 1, area <= 1, area <= 9],
         [_G[g] for g in _CONVOLUTION_GROUPS],
         _G["conv_large"],
     )
     return np.where(convolution, kind, group)
+
+
+def first_of(conditions: Sequence[np.ndarray], choices: Sequence[Any], default: Any) -> np.ndarray:
+    """As `numpy.select`, which takes ten times as long for a few rows."""
+    found = default
+    for condition, choice in zip(reversed(conditions), reversed(choices), strict=True):
+        found = np.where(condition, choice, found)
+    return np.asarray(found)
 
 
 def _depthwise(table: Any) -> np.ndarray:

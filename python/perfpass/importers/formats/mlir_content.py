@@ -10,16 +10,17 @@ if TYPE_CHECKING:
     from perfpass.importers.formats.content import Content
 
 BYTECODE = b"ML\xefR"
-_TEXT = re.compile(
+_TEXT = (
     rb"\s*(//[^\n]*\n\s*)*(\"builtin\.module\"|\"func\.func\"|builtin\.module\b|module(\s+@|\s*\{|\s+attributes\b)|"
     rb"func\.func\s|#[\w.$]+\s*=\s*(loc\(|#?\w+<)|![\w.$]+\s*=\s)"
 )
+_FIRST = frozenset((b"/", b'"', b"b", b"m", b"f", b"#", b"!"))  # of the comments and words that it begins with
 _MODULE_FIELD = 13  # `mlir_module_serialized` in jax/_src/export/serialization.fbs
 
 
 def is_text(content: Content) -> bool:
     """Whether a file begins as MLIR text does."""
-    return _TEXT.match(content.head) is not None
+    return content.head.lstrip()[:1] in _FIRST and re.match(_TEXT, content.head) is not None
 
 
 def is_bytecode(content: Content) -> bool:

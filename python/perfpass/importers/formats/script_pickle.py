@@ -85,6 +85,9 @@ def check_size(value: Any, what: str) -> int:
     raise LimitError(f"{what} holds lists over {_DEEPEST} deep in one another")
 
 
+_NUMBERS = {form: struct.Struct(form) for form in ("<B", "<H", "<i", "<I", ">d")}
+
+
 class ScriptPickle:
     """One pickle. `value` is what it holds: records, tensors' sizes, numbers, texts, lists, dicts."""
 
@@ -107,7 +110,8 @@ class ScriptPickle:
         return self._content[self._at - size : self._at]
 
     def _number(self, form: str) -> Any:
-        return struct.unpack(form, self._take(struct.calcsize(form)))[0]
+        read = _NUMBERS[form]
+        return read.unpack(self._take(read.size))[0]
 
     def _line(self) -> str:
         end = self._content.index(b"\n", self._at)
@@ -134,43 +138,60 @@ class ScriptPickle:
 
     def _step(self, code: bytes) -> None:
         stack = self._stack
-        match code:
-            case b"\x80":  # PROTO
-                self._take(1)
-            case b"(":  # MARK
-                stack.append(_MARK)
-            case b")":  # EMPTY_TUPLE
-                stack.append(())
-            case b"]":  # EMPTY_LIST
-                stack.append([])
-            case b"}":  # EMPTY_DICT
-                stack.append({})
-            case b"N":  # NONE
-                stack.append(None)
-            case b"\x88" | b"\x89":  # NEWTRUE, NEWFALSE
-                stack.append(code == b"\x88")
-            case b"K":  # BININT1
-                stack.append(self._number("<B"))
-            case b"M":  # BININT2
-                stack.append(self._number("<H"))
-            case b"J":  # BININT
-                stack.append(self._number("<i"))
-            case b"\x8a":  # LONG1
-                stack.append(int.from_bytes(self._take(min(self._number("<B"), 16)), "little", signed=True))
-            case b"G":  # BINFLOAT
-                stack.append(self._number(">d"))
-            case b"X":  # BINUNICODE
-                stack.append(self._take(self._number("<I")).decode("utf-8", "surrogatepass"))
-            case b"q":  # BINPUT
-                self._memo[self._number("<B")] = stack[-1]
+        match code:  # in the order of how often archives have them: cases are tried one after the other
             case b"r":  # LONG_BINPUT
                 self._memo[self._number("<I")] = stack[-1]
+            case b"q":  # BINPUT
+                self._memo[self._number("<B")] = stack[-1]
             case b"h":  # BINGET
                 stack.append(self._memo[self._number("<B")])
             case b"j":  # LONG_BINGET
                 stack.append(self._memo[self._number("<I")])
+            case b"X":  # BINUNICODE
+                stack.append(self._take(self._number("<I")).decode("utf-8", "surrogatepass"))
+            case b"(":  # MARK
+                stack.append(_MARK)
+            case b"K":  # BININT1
+                stack.append(self._number("<B"))
             case b"t":  # TUPLE
                 stack.append(tuple(self._marked()))
+            case b"\x88" | b"\x89":  # NEWTRUE, NEWFALSE
+                stack.append(code == b"\x88")
+            case b")":  # EMPTY_TUPLE
+                stack.append(())
+            case b"N":  # NONE
+                stack.append(None)
+            case b"c":  # GLOBAL
+                stack.append(self._name(f"{self._line()} {self._line()}"))
+            case b"M":  # BININT2
+                stack.append(self._number("<H"))
+            case b"R":  # REDUCE
+                arguments = stack.pop()
+                stack.append(self._made(stack.pop(), arguments))
+            case b"}":  # EMPTY_DICT
+                stack.append({})
+            case b"u":  # SETITEMS
+                items = self._marked()
+                self._of(dict).update(zip(items[::2], items[1::2], strict=True))
+            case b"b":  # BUILD
+                state = stack.pop()
+                record = self._of(Record)
+                record.fields = dict(state) if isinstance(state, dict) else {"state": state}
+            case b"\x81":  # NEWOBJ
+                stack.pop()
+                stack.append(Record(self._class(stack.pop())))
+            case b"Q":  # BINPERSID
+                stack.append(self._storage(stack.pop()))
+            case b"J":  # BININT
+                stack.append(self._number("<i"))
+            case b"\x80":  # PROTO
+                self._take(1)
+            case b"]":  # EMPTY_LIST
+                stack.append([])
+            case b"\x8a":  # LONG1
+                stack.append(int.from_bytes(self._take(min(self._number("<B"), 16)), "little", signed=True))
+            case b"G":  # BINFLOAT
+                stack.append(self._number(">d"))
             case b"\x85" | b"\x86" | b"\x87":  # TUPLE1 to TUPLE3
                 size = code[0] - 0x84
                 stack[-size:] = [tuple(stack[-size:])] if len(stack) >= size else [stack[-size]]
@@ -182,26 +203,9 @@ class ScriptPickle:
             case b"a":  # APPEND
                 item = stack.pop()
                 self._of(list).append(item)
-            case b"u":  # SETITEMS
-                items = self._marked()
-                self._of(dict).update(zip(items[::2], items[1::2], strict=True))
             case b"s":  # SETITEM
                 value, key = stack.pop(), stack.pop()
                 self._of(dict)[key] = value
-            case b"c":  # GLOBAL
-                stack.append(self._name(f"{self._line()} {self._line()}"))
-            case b"\x81":  # NEWOBJ
-                stack.pop()
-                stack.append(Record(self._class(stack.pop())))
-            case b"b":  # BUILD
-                state = stack.pop()
-                record = self._of(Record)
-                record.fields = dict(state) if isinstance(state, dict) else {"state": state}
-            case b"R":  # REDUCE
-                arguments = stack.pop()
-                stack.append(self._made(stack.pop(), arguments))
-            case b"Q":  # BINPERSID
-                stack.append(self._storage(stack.pop()))
             case _:
                 raise UnsupportedError(
                     f"{self._what} of the archive has the operation {code!r}, which TorchScript does not write: it may "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -474,17 +475,20 @@ def _dotted(tree: ast.expr, scope: Mapping[str, Any]) -> str:
     return ".".join([tree.id, *reversed(parts)])
 
 
+_BRACKET = re.compile(r"[\[\](){}]")
+
+
 def _definitions(text: str, where: str) -> dict[str, ast.stmt]:
     """The functions and classes of a file of the program. Raises FormatError, LimitError."""
     depth = most = 0
     for line in text.split("\n"):
         if len(line) > _LONGEST_LINE:
             raise LimitError(f"{where} of the program has a line of {len(line)} letters")
-        for letter in line:
+        for letter in _BRACKET.findall(line):
             if letter in "([{":
                 depth += 1
                 most = max(most, depth)
-            elif letter in ")]}":
+            else:
                 depth -= 1
         if most > _MOST_NESTED or line.count("  ") > 2 * _MOST_NESTED + 4096:
             raise LimitError(f"{where} of the program nests over {_MOST_NESTED} deep")

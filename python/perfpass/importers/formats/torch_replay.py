@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -157,18 +158,38 @@ class Replay:
     @staticmethod
     def _on_meta(function: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
         """Devices become meta, also where a tensor is made without one: no memory is ever taken."""
-        args, kwargs = pytree.tree_map(lambda v: _META if isinstance(v, torch.device) else v, (args, kwargs))
-        if isinstance(function, torch._ops.OpOverload):
-            schemas = [function._schema]
-        else:
-            schemas = [getattr(function, overload)._schema for overload in function.overloads()]
-        for schema in schemas:
-            for place, argument in enumerate(schema.arguments):
-                if argument.name == "device" and place >= len(args) and kwargs.get("device") is None:
-                    makes = not any(_is_tensor(t) for t in pytree.tree_leaves((args, kwargs)))
-                    if makes or schema.name.endswith("_to_copy"):
-                        kwargs["device"] = _META
+        if _holds_device((args, kwargs)):
+            args, kwargs = pytree.tree_map(lambda v: _META if isinstance(v, torch.device) else v, (args, kwargs))
+        for place, copies in _device_places(function):
+            if place >= len(args) and kwargs.get("device") is None:
+                makes = not any(_is_tensor(t) for t in pytree.tree_leaves((args, kwargs)))
+                if makes or copies:
+                    kwargs["device"] = _META
         return args, kwargs
+
+
+def _holds_device(value: Any) -> bool:
+    """Whether a device stands among arguments: most have none, and `pytree` looks at every leaf in twenty calls."""
+    if isinstance(value, (tuple, list)):
+        return any(map(_holds_device, value))
+    if isinstance(value, dict):
+        return any(map(_holds_device, value.values()))
+    return isinstance(value, torch.device)
+
+
+@lru_cache(maxsize=4096)
+def _device_places(function: Any) -> tuple[tuple[int, bool], ...]:
+    """Where an operator takes a device in each of its forms, and whether the form copies a tensor to it."""
+    if isinstance(function, torch._ops.OpOverload):
+        schemas = [function._schema]
+    else:
+        schemas = [getattr(function, overload)._schema for overload in function.overloads()]
+    return tuple(
+        (place, schema.name.endswith("_to_copy"))
+        for schema in schemas
+        for place, argument in enumerate(schema.arguments)
+        if argument.name == "device"
+    )
 
 
 def _check_parts(given: Mapping[str, Any]) -> None:

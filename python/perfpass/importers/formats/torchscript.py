@@ -74,6 +74,7 @@ class _Archive:
         self.module = self._pickle("data.pkl")
         if not isinstance(self.module, Record):
             raise FormatError("the archive's data.pkl holds no module; save the model again (torch.jit.save)")
+        self._unused: Any = self.module
         self.example = self._example()
 
     def _entry(self, name: str, what: str, most: int) -> bytes:
@@ -81,6 +82,11 @@ class _Archive:
 
     def _pickle(self, name: str) -> Any:
         return ScriptPickle(self._entry(name, name, _MOST_PICKLE_BYTES), name).value
+
+    def _own_module(self) -> Any:
+        """A module for one run, since a program may write its buffers; the one that was read is the first run's."""
+        unused, self._unused = self._unused, None
+        return self._pickle("data.pkl") if unused is None else unused
 
     def source(self, name: str) -> str | None:
         """The text of a file of the program."""
@@ -144,8 +150,7 @@ class _Archive:
 
         replay = Replay(assume)
         tensors = _Tensors(self, replay)
-        # Each run has a module of its own: a program may write its buffers.
-        module = tensors.declared(self._pickle("data.pkl"), "", 0)
+        module = tensors.declared(self._own_module(), "", 0)
         constants = (
             tensors.declared(self._pickle("constants.pkl"), "CONSTANTS", 0) if "constants.pkl" in self.names else ()
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 __all__ = [
     "correction",
+    "device_file",
     "posterior",
     "schedules",
     "steps",

@@ -13,9 +13,9 @@ from perfpass.bounded_file import reason
 from perfpass.declared import Table
 from perfpass.errors import ArtefactError, FileError, FormatError
 from perfpass.json_text import read_json
-from perfpass.whole_file import write_whole
 
 MAX_FILE_BYTES = 8 << 20
+SUFFIX = ".calibration.json"
 AGAIN = "run `perfpass calibrate` again, or predict with --no-calibration"
 
 
@@ -39,6 +39,8 @@ def write(device: str, suffix: str, content: Mapping[str, Any], folder: Path | s
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise FileError(f"{path}: {reason(error)}; {advice}") from error
+    from perfpass.whole_file import write_whole
+
     write_whole(path, json.dumps(content, allow_nan=False) + "\n", advice)
     return path
 

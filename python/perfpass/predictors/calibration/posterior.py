@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
 
 SCHEMA_VERSION = 1
-SUFFIX = ".calibration.json"
+SUFFIX = device_file.SUFFIX
 LEAST_POINTS = 2
 # More say nothing new of a device, and the solution costs their cube.
 MOST_POINTS = 512

@@ -13,7 +13,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from perfpass import _core
-from perfpass.features import OperatorTable
+from perfpass.graph.table import OperatorTable
 from perfpass.predictors.inference.operators import FUSING
 
 if TYPE_CHECKING:

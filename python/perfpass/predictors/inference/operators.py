@@ -25,6 +25,7 @@ from perfpass.predictors.roofline import (
     GENERIC_DEPTHWISE,
     PAGEABLE_COPY_BYTES_S,
     SMOOTHNESS,
+    first_of,
     issue_share,
     smooth_maximum,
     sustained_bandwidth,
@@ -126,7 +127,7 @@ _FAMILY_OF_OPERATOR = np.array(
 )  # fmt: skip
 _CONVOLUTION = OPERATOR_CLASSES.index("convolution")
 _BATCH_NORM = OPERATORS.index("batch_norm")
-_STEPPED = [OPERATORS.index(name) for name in ("lstm", "gru", "rnn")]
+_STEPPED = np.array([name in ("lstm", "gru", "rnn") for name in OPERATORS])
 _PRODUCTS = np.array([name.startswith(("conv", "dense", "matmul", "attention", "recurrent")) for name in FAMILIES])
 _CONVOLUTIONS = np.array([name.startswith("conv") for name in FAMILIES])
 _SHARES = np.array([EFFICIENCY[name] for name in FAMILIES])  # of vector units, matrix units, memory
@@ -212,7 +213,7 @@ def families(table: OperatorColumns, way: Way) -> np.ndarray:
     found = _FAMILY_OF_OPERATOR[np.asarray(table.op)]
     area, groups, n = (np.asarray(c) for c in (table.kernel_area, table.groups, table.n))
     flat = _flat(table)
-    kind = np.select(
+    kind = first_of(
         [(groups > 1) & (n <= 2), groups > 1, flat, area == 9],
         [_F["conv_depthwise"], _F["conv_grouped"], _F["conv1d"], _F["conv3x3"]],
         _F["conv"],
@@ -247,7 +248,7 @@ def work(table: OperatorColumns, way: Way, *, engine: bool = False, step: bool =
     shares = _SHARES[kind]
     flops = np.asarray(table.flops, dtype=np.float64)
     compute = flops / speed
-    stepped = np.isin(table.op, _STEPPED) & (np.asarray(table.b) > 0)
+    stepped = _STEPPED[np.asarray(table.op)] & (np.asarray(table.b) > 0)
     product = _PRODUCTS[kind] & (np.asarray(table.m) > 0) & (kind != _F["conv_depthwise"]) & ~stepped
     if product.any():
         compute[product] *= _tiled(table, product, device, on_matrix)
@@ -345,14 +346,16 @@ def _tiled(table: OperatorColumns, product: np.ndarray, device: Device, on_matri
     sms = max(device.sm_count, 1)
     exponent = np.where(on_matrix[product], _AREA_EXPONENT["matrix"], _AREA_EXPONENT["vector"])
     splits = np.where(np.asarray(table.op_class)[product] == _CONVOLUTION, _CONVOLUTION_SPLITS, _SPLITS[-1])
+    # Splits are priced together, [splits, R], as calls of NumPy on a few rows take longer than all that they do; tiles
+    # one by one, as arrays of all would not stay in the cache.
+    split = np.array(_SPLITS, dtype=np.float64)[:, None]
+    depth, allowed = k / split + _PROLOGUE_K, split <= splits
     best = np.full(len(m), np.inf)
     for rows, columns in _TILES:
         tiles = b * np.ceil(m / rows) * np.ceil(n / columns)
         share = np.minimum(1.0, (rows * columns / _FULL_TILE) ** exponent)
-        for split in _SPLITS:
-            depth = k / split + _PROLOGUE_K
-            cost = np.ceil(tiles * split / sms) * sms * rows * columns * depth / share
-            best = np.minimum(best, np.where(split <= splits, cost, np.inf))
+        cost = np.ceil(tiles * split / sms) * sms * rows * columns * depth / share
+        best = np.minimum(best, np.where(allowed, cost, np.inf).min(axis=0))
     return np.asarray(best / (b * m * n * k))
 
 

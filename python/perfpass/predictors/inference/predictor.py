@@ -16,7 +16,6 @@ from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Columns, Estimate, Estimates, Notes, Runs, shares
 from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, graph_vectors
-from perfpass.predictors.inference.operators import OperatorTimes
 from perfpass.predictors.learned.ratio_trees import (
     LEAST_DEVICE_ROWS,
     UNMEASURED,
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.graph.table import OperatorColumns
     from perfpass.predictors.estimate import Run
+    from perfpass.predictors.inference.operators import OperatorTimes
     from perfpass.predictors.learned.ratios import Vectors
     from perfpass.predictors.way import Way
 
@@ -132,6 +132,8 @@ class InferencePredictor(RatioTrees):
         if len(unlike) < len(weight):
             steps = seconds.shape[1]
             networks = networks.take((unlike[:, None] * steps + np.arange(steps)).ravel())
+        from perfpass.predictors.inference.operators import OperatorTimes
+
         times = self._times or OperatorTimes.load()
         found = np.log(times.seconds(networks, way).total).reshape(len(unlike), -1)
         share = weight[unlike, None]

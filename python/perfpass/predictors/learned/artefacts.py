@@ -20,7 +20,6 @@ from perfpass.declared import Anything, Exactly, Named, Table, Text
 from perfpass.errors import ArtefactError, FileError, FormatError, LimitError
 from perfpass.json_text import read_json
 from perfpass.predictors.learned import packed_trees
-from perfpass.whole_file import sync_folder, write_whole
 
 SCHEMA_VERSION = 1
 MANIFEST = "manifest.json"
@@ -41,6 +40,8 @@ def write(folder: Path, manifest: dict[str, Any], files: dict[str, bytes]) -> No
     places at the end, in one step where the system has one. Raises FileError where the disk refuses.
     """
     import shutil
+
+    from perfpass.whole_file import sync_folder
 
     hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
     text = json.dumps({"schema_version": SCHEMA_VERSION, **manifest, "files": hashes}, indent=1, allow_nan=False)
@@ -98,6 +99,8 @@ def check_writable(folder: Path) -> None:
 
 def annotate(folder: Path, notes: dict[str, Any]) -> None:
     """Add entries to the manifest of a written artefact. Raises FileError."""
+    from perfpass.whole_file import write_whole
+
     text = json.dumps({**Artefact(folder).manifest, **notes}, indent=1, allow_nan=False)
     write_whole(folder / MANIFEST, text + "\n")
 

@@ -53,28 +53,28 @@ def unpack(content: bytes, where: str = "trees") -> _core.TreeEnsemble:
     """The ensemble that `pack` wrote; ``where`` names it in errors. Raises ArtefactError for anything else."""
     try:
         arrays, texts = safetensors.decode(content)
-        nodes = arrays["tree_nodes"].astype(np.uint32)
-        total, splits = int(nodes.sum()), len(arrays["feature"])
-        if (total + 7) // 8 != len(arrays["is_leaf"]) or (splits + 7) // 8 != len(arrays["default_left"]):
-            raise ValueError("bits for another number of nodes")
-        is_leaf = np.unpackbits(arrays["is_leaf"], count=total)
-        at = np.flatnonzero(is_leaf == 0)
-        counts = arrays["threshold_counts"].astype(np.int64)
-        feature = arrays["feature"].astype(np.uint16)
-        rank = arrays["rank"].astype(np.int64)
-        if len(at) != splits or (rank >= counts[feature]).any() or counts.sum() != len(arrays["thresholds"]):
-            raise ValueError("columns that do not belong together")
-        value = np.empty(total, dtype=np.float32)
-        value[is_leaf == 1] = arrays["leaf"].astype(np.float32) * np.float32(texts["leaf_scale"])
-        value[at] = arrays["thresholds"][(np.cumsum(counts) - counts)[feature] + rank]
-        every_feature, missing_left = np.zeros(total, dtype=np.uint16), np.zeros(total, dtype=np.uint8)
-        every_feature[at] = feature
-        missing_left[at] = np.unpackbits(arrays["default_left"], count=splits)
-        return _core.TreeEnsemble.from_levels(
-            len(counts), float(texts["base_score"]), nodes, is_leaf, every_feature, value, missing_left
+        leaf = arrays["leaf"]
+        if leaf.dtype != np.float16:
+            raise ValueError(f"leaves of {leaf.dtype}")
+        return _core.TreeEnsemble.from_packed(
+            float(texts["base_score"]),
+            float(texts["leaf_scale"]),
+            _of(arrays["tree_nodes"], np.int32),
+            arrays["is_leaf"],
+            _of(arrays["feature"], np.uint16),
+            _of(arrays["rank"], np.uint16),
+            arrays["default_left"],
+            _of(arrays["thresholds"], np.float32),
+            _of(arrays["threshold_counts"], np.int32),
+            _of(leaf.view(np.uint16), np.uint16),
         )
     except (PerfPassError, KeyError, ValueError, IndexError, TypeError) as error:
         raise ArtefactError(f"{where}: damaged ({error}); reinstall, or run `perfpass train`") from error
+
+
+def _of(values: np.ndarray, kind: type[np.number[Any]]) -> np.ndarray:
+    """``values`` as numbers of one type, where the core may read them. Raises TypeError where that would change one."""
+    return np.require(values.astype(kind, casting="safe", copy=False), requirements="A")
 
 
 def _levels(tree: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

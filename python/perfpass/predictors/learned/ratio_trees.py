@@ -268,7 +268,9 @@ class RatioTrees(ABC):
             "beyond": notes.beyond,
             "batch": batch,
         }
-        return found, notes, vectors.row_s[np.isin(vectors.row_graph, asked)]
+        own = np.zeros(sizes.size, dtype=bool)
+        own[asked] = True
+        return found, notes, vectors.row_s[own[vectors.row_graph]]
 
     def _distance(self, tables: Tables, batch: np.ndarray, usual: int, threads: int) -> np.ndarray:
         """[N] distance to the nearest measured network, at the batch asked or the ``usual`` one, whichever is nearer.
@@ -317,7 +319,7 @@ class RatioTrees(ABC):
         every = np.arange(len(sizes))
         first = found[every, np.where(wanted, sizes, np.inf).argmin(axis=1)][:, None]
         last = found[every, np.where(wanted, sizes, -np.inf).argmax(axis=1)][:, None]
-        return np.select([sizes < least, sizes > most], [first, last], found) * self._fade(way, distance)[:, None]
+        return np.where(sizes < least, first, np.where(sizes > most, last, found)) * self._fade(way, distance)[:, None]
 
     def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way) -> np.ndarray:
         """[N, K] log seconds under the trees' correction ``learned`` [N, K], learned where the device is busy.

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass import _core
-from perfpass.features import Tables
 from perfpass.graph import OPERATOR_CLASSES, frozen, kept_outputs
 from perfpass.graph import step as backward
 from perfpass.graph.costs import count as counted_costs
+from perfpass.graph.table import Tables
 from perfpass.predictors.estimate import PlannedRun, Run, Runs
 from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.way import STANDING_IN

@@ -15,16 +15,15 @@ import numpy as np
 
 from perfpass.predictors.estimate import Bounds, MemoryBounds
 from perfpass.predictors.learned.spread import Spread
-from perfpass.predictors.memory import step as steps
 from perfpass.predictors.memory.allocation import packs, searches, weight_copies
 from perfpass.predictors.memory.allowance import Allowance, allowance
-from perfpass.predictors.memory.host import HostMemory
 from perfpass.predictors.memory.predictor import MemoryPredictor
 from perfpass.predictors.way import Way
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.predictors.estimate import Columns
+    from perfpass.predictors.memory.host import HostMemory
 
 # cuBLAS keeps 8.1 MiB (32 MiB on Hopper; cuBLAS documentation, cublasSetWorkspace): told apart in the breakdown.
 WORKSPACE_BYTES = {"gpu": float(32 << 20), "cpu": 0.0}
@@ -47,6 +46,16 @@ def beside_high_bytes(device: Device, runtime: str = "torch") -> float:
     return inference_allowance(Way(device, runtime=runtime)).beside[2]
 
 
+def _host(way: Way) -> HostMemory | None:
+    """What was measured of processes of this runtime on CPUs, where the run is one."""
+    if way.device.kind != "cpu":
+        return None
+    from perfpass.predictors.memory.host import HostMemory
+
+    found = HostMemory.load()
+    return found if found.knows(way.runtime) else None
+
+
 def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:
     """Bytes of N runs by what holds them ("weights", "activations", "allocator", "workspace", "runtime"), and figures.
 
@@ -56,8 +65,8 @@ def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]
     way = way.as_measured
     weights = columns["weight_bytes"] * float(weight_copies(way.precision, way.runtime))
     activations = columns["activation_bytes"]
-    if way.device.kind == "cpu" and HostMemory.load().knows(way.runtime):
-        parts, peak = HostMemory.load().inference(columns, way)
+    if (host := _host(way)) is not None:
+        parts, peak = host.inference(columns, way)
         planned = weights + activations
         alive = Bounds(planned, weights + _ALIVE_LOW * activations, planned)
         # Of an arena that was never touched nothing is resident.
@@ -76,8 +85,8 @@ def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]
 
 def for_core(way: Way) -> dict[str, Any]:
     """What `inference` reads of ``way``, as numbers (cpp_kernels/src/prediction/predictor.cpp)."""
-    if way.device.kind == "cpu" and HostMemory.load().knows(way.runtime):
-        return {"kind": "process", "least_alive": _ALIVE_LOW, "packs": packs(way), **HostMemory.load().for_core(way)}
+    if (host := _host(way)) is not None:
+        return {"kind": "process", "least_alive": _ALIVE_LOW, "packs": packs(way), **host.for_core(way)}
     allowed = inference_allowance(way)
     return {
         "kind": "device",
@@ -95,6 +104,8 @@ def step(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:
     allocator moves the median by what was measured of them; the bounds know no more than what they may leave.
     """
     device, known = way.device, MemoryPredictor.load()
+    from perfpass.predictors.memory import step as steps
+
     found = steps.planned(columns, way)
     spread = Spread.from_dict(known.manifest["step"]["spread"])
     alive = Bounds.around(found.alive, *spread.bounds(steps.lacks(columns, found, way)))
