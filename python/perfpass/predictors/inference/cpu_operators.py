@@ -18,7 +18,7 @@ from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.late import dataclass
 from perfpass.predictors.inference import operators
-from perfpass.predictors.inference.operators import FUSING
+from perfpass.predictors.inference.fusion import FUSING
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import SMOOTHNESS, smooth_maximum
 

@@ -14,11 +14,13 @@ from typing import TYPE_CHECKING
 
 from perfpass import _core
 from perfpass.graph.table import OperatorTable
-from perfpass.predictors.inference.operators import FUSING
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
     from perfpass.graph.costs import Costs
+
+# Runtimes that fold normalisations into convolutions and write activations and sums with the product before them.
+FUSING = ("torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
 
 
 def strided(runtime: str, kind: str) -> bool:

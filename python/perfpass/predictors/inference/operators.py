@@ -19,6 +19,7 @@ import numpy as np
 
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
 from perfpass.late import dataclass
+from perfpass.predictors.inference.fusion import FUSING
 from perfpass.predictors.inference.levels import Levels
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import (
@@ -109,8 +110,6 @@ ISSUED_AS = {
     "torch": "eager", "torchscript": "eager", "torch.compile": "compiled", "onnxruntime": "compiled",
     "tensorrt": "engine", "tvm": "engine", "relax": "engine",
 }  # fmt: skip
-# Runtimes that fold normalisations into convolutions and write activations and sums with the product before them.
-FUSING = ("torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
 FUSED = ("norm", "pointwise", "move")
 # Share of the bytes of pointwise operators and of transposes, splits and copies that still move when they are fused.
 _FUSED_KEPT = 0.35

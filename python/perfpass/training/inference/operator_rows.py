@@ -12,10 +12,10 @@ import numpy as np
 from perfpass.devices import device
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
 from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.predictors.inference.fusion import FUSING
 from perfpass.predictors.inference.operators import (
     CALL_S,
     FAMILIES,
-    FUSING,
     ISSUE_S,
     ISSUED_AS,
     generation,
