@@ -7,6 +7,8 @@ compiler; else the newest clang++ that is found is taken, with the llvm-profdata
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -14,7 +16,9 @@ import shutil
 import signal
 import subprocess
 import time
+import warnings
 from collections.abc import Iterable
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -127,8 +131,24 @@ def _starts(name: str) -> list[bytes]:
     kind = name.removeprefix(PREFIX)
     found = [*TARGETS[kind].seeds(), *(one.data for one in corpus.read(kind))]
     if kind == "onnx":
-        found += [one.build() for one in hostile_files.FILES]
+        found += [one.build() for one in hostile_files.FILES] + _every_operator()
     return [data for data in found if len(data) <= 1 << 18]
+
+
+@cache
+def _every_operator() -> list[bytes]:
+    """The smallest of ONNX's own tests of each set of operators."""
+    from onnx.backend.test.case import node
+
+    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+        warnings.simplefilter("ignore")
+        models = [case.model for case in node.collect_testcases(None) if case.model is not None]
+    found: dict[frozenset[str], bytes] = {}
+    for model in models:
+        key, data = frozenset(one.op_type for one in model.graph.node), model.SerializeToString()
+        if key not in found or len(data) < len(found[key]):
+            found[key] = data
+    return list(found.values())
 
 
 def _words(contents: Iterable[bytes]) -> list[str]:

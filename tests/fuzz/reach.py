@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-from .target import ROOT
 
 if TYPE_CHECKING:
     import coverage
@@ -18,9 +17,16 @@ def counting() -> coverage.Coverage:
     """A count of lines that has begun. Before perfpass is imported: else its definitions count as not reached."""
     import coverage
 
-    counted = coverage.Coverage(data_file=None, source=[str(ROOT / "python" / "perfpass")])
+    counted = coverage.Coverage(data_file=None, source=[str(_installed("python/perfpass"))])
     counted.start()
     return counted
+
+
+def _installed(module: str) -> Path:
+    """Where a file of the sources is that runs: tests run the installed package."""
+    spec = find_spec("perfpass")
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).parent / Path(module).relative_to("python/perfpass")
 
 
 def report(names: list[str], place: Path, counted: coverage.Coverage) -> None:
@@ -38,7 +44,7 @@ def report(names: list[str], place: Path, counted: coverage.Coverage) -> None:
         modules |= dict.fromkeys(target.modules)
     counted.stop()
     for module in modules:
-        _, statements, _, missing, text = counted.analysis2(str(ROOT / module))
+        _, statements, _, missing, text = counted.analysis2(str(_installed(module)))
         share = 100 * (1 - len(missing) / len(statements))
         print(f"{module.removeprefix('python/perfpass/'):42} {len(statements):4} {share:5.1f} %  {text}")
 
@@ -57,7 +63,7 @@ def keep(names: list[str], place: Path) -> None:
         sure = [*target.seeds(), *(one.data for one in kept)]
         paths = sorted((place / name / "inputs").glob("*"), key=lambda path: path.stat().st_size)
         more = [data for path in paths if len(data := path.read_bytes()) <= _LONGEST_KEPT]
-        files = [str(ROOT / module) for module in target.modules]
+        files = [str(_installed(module)) for module in target.modules]
         if not files:
             corpus.write(name, kept)
             continue
