@@ -46,7 +46,7 @@ def test_the_interval_holds_the_dense_run() -> None:
     ("device", "asked", "error"),
     [
         ("t4", {}, DeviceError),
-        ("mi300x", {}, DeviceError),
+        ("mi300x", {}, UnsupportedError),
         ("a100", {"precision": "fp32"}, UnsupportedError),
         ("a100", {"runtime": "onnxruntime"}, UnsupportedError),
         ("a100", {"mode": "training", "runtime": "torch"}, UnsupportedError),
