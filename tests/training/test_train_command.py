@@ -59,3 +59,9 @@ def test_an_output_that_cannot_be_written_is_one_error_before_any_work(command, 
     assert main([*command, "--output", str(tmp_path / "file" / "out")]) != 0
     error = capsys.readouterr().err
     assert "nothing can be written there" in error and len(error.splitlines()) == 1
+
+
+def test_a_look_at_the_output_leaves_what_another_run_is_writing(tmp_path):
+    (tmp_path / ".results.new").mkdir()
+    artefacts.check_writable(tmp_path / "results")
+    assert [one.name for one in tmp_path.iterdir()] == [".results.new"]

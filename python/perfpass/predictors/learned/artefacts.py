@@ -86,13 +86,12 @@ def _exchanged(one: Path, other: Path) -> bool:
 
 def check_writable(folder: Path) -> None:
     """Whether `write` could begin: asked before hours of work. Raises FileError."""
-    import shutil
+    import tempfile
 
-    fresh = folder.with_name(f".{folder.name}.new")
     try:
-        shutil.rmtree(fresh, ignore_errors=True)
-        fresh.mkdir(parents=True)
-        fresh.rmdir()
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        # Of a name of its own: another run may ask at the same moment, or be writing.
+        Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent)).rmdir()
     except OSError as error:
         raise FileError(f"{folder.parent}: nothing can be written there: {error.strerror}") from error
 
