@@ -36,6 +36,12 @@ def _attends(f: Fields, layers: int) -> list[bool] | None:
     return None if kinds is None else [kind in _ATTENDS for kind in kinds]
 
 
+def _mixed(attends: list[bool], attention: Attention, recurrence: Recurrence, **beside: Any) -> list[Layer]:
+    """Layers in order, of one attention or one recurrence each and alike in what else they have."""
+    layers = {True: Layer(attention=attention, **beside), False: Layer(recurrence=recurrence, **beside)}
+    return [layers[attend] for attend in attends]
+
+
 def _delta_net(f: Fields, hidden: int) -> Recurrence:
     """A gated delta net (arXiv:2412.06464)."""
     keys = f.size("linear_num_key_heads") * f.size("linear_key_head_dim")
@@ -67,12 +73,7 @@ def _qwen_hybrid(f: Fields) -> Body:
         experts = experts_of(f, width=f.size("moe_intermediate_size"), shared=shared, extra=hidden if shared else 0)
     else:
         mlp = Mlp(f.size("intermediate_size"))
-    found = [
-        Layer(attention=attention, experts=experts, dense=mlp, norms=norms)
-        if attend
-        else Layer(recurrence=recurrence, experts=experts, dense=mlp, norms=norms)
-        for attend in attends
-    ]
+    found = _mixed(attends, attention, recurrence, experts=experts, dense=mlp, norms=norms)
     return Body(hidden, found, f.flag("tie_word_embeddings"), hidden)
 
 
@@ -349,12 +350,7 @@ def _minimax(f: Fields) -> Body:
         exact=False,
     )
     experts = experts_of(f, width=f.size("intermediate_size"), shared=f.count("shared_intermediate_size", default=0))
-    found = [
-        Layer(attention=attention, experts=experts, norms=2 * hidden)
-        if attend
-        else Layer(recurrence=lightning, experts=experts, norms=2 * hidden)
-        for attend in attends
-    ]
+    found = _mixed(attends, attention, lightning, experts=experts, norms=2 * hidden)
     return Body(hidden, found, f.flag("tie_word_embeddings"), hidden)
 
 
@@ -380,12 +376,8 @@ def _recurrent_gemma(f: Fields) -> Body:
         attention = replace(attention, extra=hidden)  # the output has one in any case
     width = f.size("intermediate_size") // 2
     mlp = Mlp(width, extra=2 * width + hidden)
-    found = [
-        Layer(recurrence=recurrence, dense=mlp, norms=2 * hidden)
-        if kinds[i % len(kinds)] == "recurrent"
-        else Layer(attention=attention, dense=mlp, norms=2 * hidden)
-        for i in range(layers)
-    ]
+    attends = [kinds[i % len(kinds)] == "attention" for i in range(layers)]
+    found = _mixed(attends, attention, recurrence, dense=mlp, norms=2 * hidden)
     return Body(hidden, found, f.flag("tie_word_embeddings", True), hidden)
 
 
@@ -395,12 +387,7 @@ def _olmo_hybrid(f: Fields) -> Body:
     attends = _attends(f, layers) or [i % 4 == 3 for i in range(layers)]
     attention, mlp = attention_of(f, Plain(head_norms="all")), Mlp(f.size("intermediate_size"))
     recurrence = _delta_net(f, hidden)
-    found = [
-        Layer(attention=attention, dense=mlp, norms=2 * hidden)
-        if attend
-        else Layer(recurrence=recurrence, dense=mlp, norms=2 * hidden)
-        for attend in attends
-    ]
+    found = _mixed(attends, attention, recurrence, dense=mlp, norms=2 * hidden)
     return Body(hidden, found, f.flag("tie_word_embeddings"), hidden)
 
 

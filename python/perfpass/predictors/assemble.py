@@ -105,8 +105,8 @@ def predict(
     if frozen and mode != "training":
         raise ArgumentError(f"frozen={shown_value(frozen)} needs mode='training'; inference trains nothing")
     registry.check(predictor)
-    model = once(model)
-    stored, name, left = _quantised(model, precision), _name(model), unasked(model, input_shape, dims)
+    name, model = _name(model), once(model)
+    stored, left = _quantised(model, precision), unasked(model, input_shape, dims)
     model, input_shape, dims = opened(model, input_shape, dims)
     source: dict[str, Any] = {"input_shape": input_shape, "dims": dims, "frozen": frozen}
     graph = load(model, batch=batch, assume=assume, **source)
