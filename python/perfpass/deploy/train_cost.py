@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any
 
-from perfpass.deploy import carbon, money, train_arguments
+from perfpass.deploy import train_arguments
+from perfpass.deploy.training_run import RunCost, cells, run_cost
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.llm.architecture import LanguageModel
@@ -17,14 +18,13 @@ from perfpass.prediction import Interval
 from perfpass.predictors.calibration.steps import corrected_run
 from perfpass.predictors.llm_training.predict import Run, run
 from perfpass.predictors.llm_training.step import nvlink_domain
-from perfpass.text import columns, count, digits, interval, paragraph, size
+from perfpass.text import columns, count, interval, paragraph, size
 
 if TYPE_CHECKING:
     import os
 
     from perfpass.devices import Device
 
-_J_PER_KWH = 3.6e6
 _SHOWN = 5
 _MICRO_BATCHES = (1, 2, 4, 8)
 _MEMORY_PARTS = (
@@ -106,20 +106,15 @@ class TrainCost:
         head = (
             f"{self.model} on {self.devices} x {self.device}, {self.framework}\n{described(self.layout, self.recipe)}"
         )
-        cells = [
+        rows = [
             ("step", *interval(found.step_s.median, found.step_s.low, found.step_s.high, "s")),
-            ("tokens", *_cells(self.tokens_per_s)),
-            ("of a device", *_cells(_scaled(self.tokens_per_s, 1 / self.devices))),
-            ("power each", *_cells(found.power_w)),
+            ("tokens", *cells(self.tokens_per_s)),
+            ("of a device", *cells(_scaled(self.tokens_per_s, 1 / self.devices))),
+            ("power each", *cells(found.power_w)),
             ("memory each", *interval(found.in_use.median, found.in_use.low, found.in_use.high, "byte")),
         ]
-        for label, value in (("time", self.hours), ("money", self.usd), ("energy", self.energy_j)):
-            if value is not None:
-                shown = _scaled(value, 1 / _J_PER_KWH, "kWh") if label == "energy" else value
-                cells.append((label, *_cells(shown)))
-        if self.carbon_g is not None:
-            cells.append(("carbon", *_cells(_scaled(self.carbon_g, 1e-3, "kgCO2e"))))
-        table = columns([("", "median", "", "90% interval"), *cells], right=(1,))
+        rows += RunCost(self.hours, self.energy_j, self.usd, self.carbon_g).cells()
+        table = columns([("", "median", "", "90% interval"), *rows], right=(1,))
         stage = found.memory.stages[found.memory.fullest]
         parts = ", ".join(
             f"{label} {size(getattr(stage, name))}" for name, label in _MEMORY_PARTS if getattr(stage, name)
@@ -279,20 +274,12 @@ def train_cost(
     found = run(read, board, layout, recipe, framework=framework, product_precision=products, **rates)
     found, corrected = corrected_run(found, board, read.name, wanted=calibration)
     per_step = recipe.micro_batch * recipe.micro_batches * layout.data * recipe.sequence
-    hours = energy = usd = emitted = None
-    notes = [*corrected, *(_UNSURE[name] for name in found.why), *_uncounted(recipe, framework)]
-    if tokens is not None:
-        hours = _scaled(found.step_s, tokens / per_step / 3600, "h")
-        power, spent = found.power_w, _scaled(found.step_s, tokens / per_step, "s")
-        energy = Interval(
-            gpus * power.median * spent.median, gpus * power.low * spent.low, gpus * power.high * spent.high, "J"
-        )
-        usd, note = _paid(board, hours, gpus, price_table)
-        notes += note
-        if region is not None or carbon_intensity is not None:
-            where = carbon.own_grid(carbon_intensity) if carbon_intensity is not None else carbon.grid(region or "")
-            value = carbon.emitted(energy, where, pue)
-            emitted = value if isinstance(value, Interval) else None
+    steps = None if tokens is None else tokens / per_step
+    cost = run_cost(
+        found.step_s, found.power_w, steps, board, gpus,
+        region=region, carbon_intensity=carbon_intensity, pue=pue, price_table=price_table,
+    )  # fmt: skip
+    notes = (*corrected, *(_UNSURE[name] for name in found.why), *_uncounted(recipe, framework), *cost.notes)
     return TrainCost(
         model=read.name,
         device=board.id,
@@ -305,11 +292,11 @@ def train_cost(
         memory_bytes=board.memory_bytes,
         tokens_per_step=per_step,
         tokens=tokens,
-        hours=hours,
-        energy_j=energy,
-        usd=usd,
-        carbon_g=emitted,
-        notes=tuple(notes),
+        hours=cost.hours,
+        energy_j=cost.energy_j,
+        usd=cost.usd,
+        carbon_g=cost.carbon_g,
+        notes=notes,
     )
 
 
@@ -441,16 +428,6 @@ def _adapter(rank: int | None, targets: tuple[str, ...], frozen: str, dora: bool
     return Adapter(rank, targets, frozen, decomposed=dora, single=framework == "torch")
 
 
-def _paid(
-    board: Device, hours: Interval, gpus: int, table: str | os.PathLike[str] | None
-) -> tuple[Interval | None, list[str]]:
-    try:
-        paid = money.price(board, money.read_prices(table) if table else None)
-    except DeviceError as error:
-        return None, [str(error)]
-    return hours.scaled(gpus * paid.usd_per_hour, "USD"), [f"devices alone, at {paid} each"]
-
-
 def _slower(first: Run, other: Run) -> str:
     """The cause that makes another layout slower most."""
     name = max(
@@ -461,12 +438,8 @@ def _slower(first: Run, other: Run) -> str:
     return f"{name} +{count(more)} s" if more > 0 else ""
 
 
-def _scaled(value: Interval, factor: float, unit: str = "") -> Interval:
-    return Interval(value.median * factor, value.low * factor, value.high * factor, unit or value.unit)
-
-
-def _cells(value: Interval) -> tuple[str, str, str]:
-    return digits(value.median), value.unit, f"{digits(value.low)} to {digits(value.high)}"
+def _scaled(value: Interval, factor: float) -> Interval:
+    return value.scaled(factor, value.unit)
 
 
 def _plain(value: Interval) -> dict[str, Any]:

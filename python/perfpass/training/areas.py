@@ -36,6 +36,7 @@ AREAS: dict[str, str] = {
     "decisions": "perfpass.training.decisions",
     "choose": "perfpass.training.decisions.choose",
     "difference": "perfpass.training.difference",
+    "data_parallel": "perfpass.training.data_parallel",
 }
 
 

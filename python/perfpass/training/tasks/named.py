@@ -71,12 +71,17 @@ def residuals(
     measured network; NaN where nothing was learned), ``reasons``, ``lacks`` (what makes the interval wide, by the
     causes of the predictor). The index is that of networks.parquet.
     """
+    frame, refused, known = measured(folder)
+    return graded(frame, known, predictors), refused
+
+
+def graded(frame: pandas.DataFrame, known: RecordedTables, predictors: Chosen | None = None) -> pandas.DataFrame:
+    """``frame`` of `measured` with what is predicted, as of `residuals`."""
     import pandas
 
-    frame, refused, known = measured(folder)
     chosen = predictors or (lambda way, _: predictor_of(way))
     parts = [_graded(part, way, known, chosen) for way, part in ways(frame)]
-    return pandas.concat(parts).loc[frame.index], refused
+    return pandas.concat(parts).loc[frame.index]
 
 
 def measured(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.DataFrame, RecordedTables]:
@@ -85,11 +90,16 @@ def measured(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.DataF
     Columns: those of the records, the table that was asked, ``measured_s`` (without copies of the input),
     ``roofline_s`` (FLOPs at the peak of the precision) and ``above_peak``.
     """
-    import pandas
-
     data = folder or data_directory()
     rows = schema.read(data / "records" / "networks.parquet", "network")
     known = tables.load(data / "graphs", "networks")
+    return *asked_of(rows, known), known
+
+
+def asked_of(rows: pandas.DataFrame, known: RecordedTables) -> tuple[pandas.DataFrame, pandas.DataFrame]:
+    """Of ``rows`` those that can be asked, and the others, as `measured` says."""
+    import pandas
+
     asked = questions(rows, known)
     samples = rows.batch * asked.table_size.where(rows.throughput_unit == "tok", 1)
     seconds = rows.latency_ms.fillna(1e3 * samples / rows.throughput_per_s) * 1e-3
@@ -108,7 +118,7 @@ def measured(folder: Path | None = None) -> tuple[pandas.DataFrame, pandas.DataF
     floors = [_floor(part, way, known) for way, part in ways(frame)]
     frame["roofline_s"] = pandas.concat(floors) if floors else np.zeros(0)
     frame["above_peak"] = frame.roofline_s > ABOVE_PEAK * frame.measured_s
-    return frame, refused, known
+    return frame, refused
 
 
 def _copied_s(frame: pandas.DataFrame, known: RecordedTables) -> np.ndarray:

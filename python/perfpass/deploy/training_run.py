@@ -1,0 +1,86 @@
+"""Hours, energy, money and carbon of a training run, from a step's time and a device's power."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from perfpass.deploy import carbon, money
+from perfpass.errors import DeviceError
+from perfpass.prediction import Interval
+from perfpass.text import digits
+
+if TYPE_CHECKING:
+    import os
+
+    from perfpass.devices import Device
+
+_J_PER_KWH = 3.6e6
+
+
+@dataclass(frozen=True)
+class RunCost:
+    """Of all devices; None where no run was asked, or no price or grid is known. ``notes``: what was counted."""
+
+    hours: Interval | None = None
+    energy_j: Interval | None = None
+    usd: Interval | None = None
+    carbon_g: Interval | None = None
+    notes: tuple[str, ...] = ()
+
+    def cells(self) -> list[tuple[str, str, str, str]]:
+        """Label, median, unit and bounds of each figure that is known."""
+        found = []
+        for label, value in (("time", self.hours), ("money", self.usd)):
+            if value is not None:
+                found.append((label, *cells(value)))
+        if self.energy_j is not None:
+            found.append(("energy", *cells(self.energy_j.scaled(1 / _J_PER_KWH, "kWh"))))
+        if self.carbon_g is not None:
+            found.append(("carbon", *cells(self.carbon_g.scaled(1e-3, "kgCO2e"))))
+        return found
+
+
+def run_cost(
+    step_s: Interval,
+    power_w: Interval,
+    steps: float | None,
+    board: Device,
+    gpus: int,
+    *,
+    region: str | None = None,
+    carbon_intensity: float | None = None,
+    pue: float = 1.0,
+    price_table: str | os.PathLike[str] | None = None,
+) -> RunCost:
+    """``steps`` of ``step_s`` on ``gpus`` of ``board``, each of which draws ``power_w``; nothing without ``steps``.
+
+    Raises ArgumentError for an unknown region, and what reading the price table raises.
+    """
+    if steps is None:
+        return RunCost()
+    hours = step_s.scaled(steps / 3600, "h")
+    spent = step_s.scaled(steps, "s")
+    energy = Interval(*(gpus * getattr(power_w, n) * getattr(spent, n) for n in ("median", "low", "high")), "J")
+    usd, notes = _paid(board, hours, gpus, price_table)
+    emitted = None
+    if region is not None or carbon_intensity is not None:
+        where = carbon.own_grid(carbon_intensity) if carbon_intensity is not None else carbon.grid(region or "")
+        value = carbon.emitted(energy, where, pue)
+        emitted = value if isinstance(value, Interval) else None
+    return RunCost(hours, energy, usd, emitted, notes)
+
+
+def _paid(
+    board: Device, hours: Interval, gpus: int, table: str | os.PathLike[str] | None
+) -> tuple[Interval | None, tuple[str, ...]]:
+    try:
+        paid = money.price(board, money.read_prices(table) if table else None)
+    except DeviceError as error:
+        return None, (str(error),)
+    return hours.scaled(gpus * paid.usd_per_hour, "USD"), (f"devices alone, at {paid} each",)
+
+
+def cells(value: Interval) -> tuple[str, str, str]:
+    """Median, unit and bounds as they are shown."""
+    return digits(value.median), value.unit, f"{digits(value.low)} to {digits(value.high)}"

@@ -1,0 +1,153 @@
+"""Replicas of a training step on several devices (PyTorch's DistributedDataParallel), from the step on one.
+
+Every replica runs the step on its own samples; gradients are summed by ring all-reduces of buckets, as measured kernels
+run them (`perfpass.predictors.kernels`), and each step waits for the slowest replica. With x the all-reduces over the
+step alone and n the devices,
+
+    step(n) / step(1) = 1 + exposed x + straggle log2(n).
+
+DistributedDataParallel starts a bucket's all-reduce while the rest of the backward pass runs (arXiv:2006.15704, section
+3.2), yet steps of NVIDIA's DeepLearningExamples grow by all of it: its kernels take units and bandwidth from those beside
+them, and copies to the buckets come on top. The lower bound lets the backward pass hide what it can. Both constants and
+the spread are fitted by `perfpass.training.data_parallel`, which grades them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.errors import ArgumentError
+from perfpass.interval import Interval
+from perfpass.predictors.kernels import network
+from perfpass.predictors.kernels.predictor import load
+from perfpass.predictors.llm_training.step import fabric_bytes_s, nvlink_domain
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from perfpass.devices import Device
+
+BUCKET_BYTES = 25 << 20  # DistributedDataParallel's bucket_cap_mb
+_NODE = 8  # devices of a node that exchange by measured kernels
+_PAIR = 2
+# NCCL through PCIe among more than two boards was measured on one host, which copies through its memory; another host
+# stands in the records of another library. The middle of both is told, as in serving.
+_OTHER_HOST = {"stack": "sglang", "version": "0.5.12", "kernel": "graph"}
+# Of a step, that its backward pass is at least, behind which messages can hide.
+_BACKWARD_SHARE = 0.5
+# What a communicator of NCCL holds on a device: by hand, between its buffers (4 MiB for each channel and peer) and what
+# users see on nodes of eight; not graded.
+COMMUNICATOR_BYTES = (0.2 * 2**30, 0.5 * 2**30, 1.2 * 2**30)
+
+
+@dataclass(frozen=True)
+class Constants:
+    """``exposed`` and ``straggle`` as above; ``low`` and ``high``: log half-widths of the ratio that hold 90 in 100 of
+    networks that are left out.
+    """
+
+    exposed: float
+    straggle: float
+    low: float
+    high: float
+
+
+SHIPPED = Constants(exposed=1.30, straggle=0.0174, low=0.074, high=0.368)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Seconds of the all-reduces of one step, low to high, and what makes them unsure."""
+
+    seconds: float
+    low_s: float
+    high_s: float
+    reasons: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Replicated:
+    """A step on n devices: seconds, and of the median what messages and the slowest replica add."""
+
+    step_s: Interval
+    exchange_s: float
+    straggling_s: float
+    reasons: tuple[str, ...]
+
+
+def exchange(device: Device, devices: int, gradient_bytes: float, fabric: float = 0.0) -> Exchange:
+    """The all-reduces of ``gradient_bytes`` among ``devices``, in buckets.
+
+    Up to 8 devices stand in one node (72 of a rack of GB200 or GB300), more in whole nodes; ``fabric``: byte/s of one
+    direction between nodes for each device (0: as nodes of its generation are built). Raises ArgumentError for part of
+    a node, DeviceError for a device without any link.
+    """
+    if devices == 1:
+        return Exchange(0.0, 0.0, 0.0, ())
+    buckets = max(gradient_bytes / BUCKET_BYTES, 1.0)
+    elements = [min(gradient_bytes, BUCKET_BYTES) / 2]  # NCCL moves bytes; messages in halves stand in
+    node = max(nvlink_domain(device), _NODE)
+    if devices > node:
+        if devices % _NODE:
+            raise ArgumentError(f"{devices} devices fill no whole nodes of {_NODE}; give a multiple of {_NODE}")
+        rate = fabric or fabric_bytes_s(device)
+        found = network.collective(
+            load(), device, "all_reduce", devices, devices // _NODE, elements, "fp16", card_bytes_s=rate
+        )
+    else:
+        found = load().collective(device, "all_reduce", [min(devices, _NODE)], elements, "fp16", stack="nccl")
+    middle, low, high = (float(v[0]) for v in (found.seconds, found.low_s, found.high_s))
+    if _PAIR < devices <= node and not device.link_bytes_s(devices):
+        here = load().collective(device, "all_reduce", [devices], elements, "bf16", **_OTHER_HOST)
+        ends = sorted((middle, float(here.seconds[0])))
+        middle, low, high = math.sqrt(ends[0] * ends[1]), min(low, ends[0]), max(high, ends[1])
+    # A network's rate is its user's to say; what it says of its own library is told once, by its note.
+    reasons = tuple(found.support.reasons)
+    return Exchange(buckets * middle, buckets * low, buckets * high, reasons)
+
+
+def log_ratio(share: np.ndarray, devices: np.ndarray, constants: Constants = SHIPPED) -> np.ndarray:
+    """[N] log of step(n) over step(1); ``share`` [N]: the all-reduces over the step on one device."""
+    return np.asarray(np.log1p(constants.exposed * share + constants.straggle * np.log2(devices)))
+
+
+def replicated(
+    step_s: Interval, alone_s: Interval, devices: int, messages: Exchange, constants: Constants = SHIPPED
+) -> Replicated:
+    """``step_s``: of one device, all micro-batches; ``alone_s``: of the last of them, whose backward pass the messages
+    run beside (DistributedDataParallel's ``no_sync`` keeps the others quiet).
+    """
+    if devices == 1:
+        return Replicated(step_s, 0.0, 0.0, ())
+    waits = constants.straggle * math.log2(devices)
+    ratio = 1 + constants.exposed * messages.seconds / step_s.median + waits
+    hidden = max(messages.low_s - _BACKWARD_SHARE * alone_s.median, 0.0)
+    least = 1 + hidden / step_s.median
+    most = 1 + constants.exposed * messages.high_s / step_s.median + waits
+    low = _joined(math.log(step_s.median / step_s.low), math.log(ratio / least), constants.low)
+    high = _joined(math.log(step_s.high / step_s.median), math.log(most / ratio), constants.high)
+    middle = step_s.median * ratio
+    return Replicated(
+        Interval(middle, middle * math.exp(-low), middle * math.exp(high), "s"),
+        constants.exposed * messages.seconds,
+        waits * step_s.median,
+        messages.reasons,
+    )
+
+
+def _joined(*half_widths: float) -> float:
+    return math.sqrt(sum(max(w, 0.0) ** 2 for w in half_widths))
+
+
+def held_bytes(gradient_bytes: float) -> Mapping[str, float]:
+    """Bytes that a replica holds beside the step on one device: low, median, high.
+
+    Gradients stand once more in the buckets (PyTorch's documentation of ``gradient_as_bucket_view``), which the upper
+    two count, and NCCL holds buffers.
+    """
+    low, median, high = COMMUNICATOR_BYTES
+    return {"low": low, "median": median + gradient_bytes, "high": high + gradient_bytes}
