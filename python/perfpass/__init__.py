@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from perfpass.deploy.pack import pack
     from perfpass.deploy.sweep import sweep
     from perfpass.deploy.train_cost import train_cost
+    from perfpass.deploy.train_network import train_network_cost
     from perfpass.devices import Device, device
     from perfpass.errors import PerfPassError
     from perfpass.graph import OpGraph
@@ -43,6 +44,7 @@ _HOME = {
     "choose": "perfpass.deploy.choose",
     "sweep": "perfpass.deploy.sweep",
     "train_cost": "perfpass.deploy.train_cost",
+    "train_network_cost": "perfpass.deploy.train_network",
     "diff": "perfpass.deploy.difference",
     "PerfPassError": "perfpass.errors",
     "OpGraph": "perfpass.graph",
@@ -85,6 +87,7 @@ __all__ = [
     "sweep",
     "symbolic",
     "train_cost",
+    "train_network_cost",
 ]
 
 

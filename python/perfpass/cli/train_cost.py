@@ -1,24 +1,31 @@
-"""`perfpass train-cost`: memory, time, energy, money and carbon of training a language model in a layout."""
+"""`perfpass train-cost`: memory, time, energy, money and carbon of training a model, on one device or on many."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from perfpass.cli.options import (
     add_device_file,
     add_device_files,
     add_json,
+    add_operators,
+    dim,
     find_device,
     new_command,
+    once,
     print_json,
+    shape,
     texts,
 )
 from perfpass.cli.options import whole as whole_number
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, UnsupportedError
 
 _EPILOG = """\
-MODEL is a language model as for `perfpass llm`. Global batch, micro-batch and sequence are in sequences and tokens; of
-an option that is left out the search tries all values. --config reads the file that a framework is started with
+MODEL is a language model as for `perfpass llm`, or any other network as for `perfpass predict`. Language models are
+laid out over devices in every way; their batches are in sequences, and of an option that is left out the search tries
+all values. Other networks train in eager PyTorch with a replica on each device (DistributedDataParallel); their batches
+are in samples, and options of layouts have no meaning. --config reads the file that a framework is started with
 (torchtitan, DeepSpeed, Accelerate, Megatron-LM, NeMo, Megatron-Bridge), recognised by its content; options given here
 overrule it, and MODEL may be left out where it says which. Exit status: 0 it fits, 1 it does not (with nine chances
 in ten); other codes are those of errors.
@@ -29,8 +36,16 @@ examples:
   perfpass train-cost llama-3.1-70b --device h100 --gpus 64 --global-batch 512 --search
   perfpass train-cost qwen2.5-7b --device rtx-4090 --framework torch --precision bf16_true --advise
   perfpass train-cost llama-2-7b --device rtx-4090 --lora-rank 16 --frozen nf4 --framework torch --sequence 2048
+  perfpass train-cost resnet50 --device a100 --gpus 8 --micro-batch 256 --precision amp --samples 1281167 --epochs 90
   perfpass train-cost --config llama3_8b.toml --device h100 --gpus 64"""
 _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
+_SEQUENCE = 4096  # of `perfpass.train_cost`
+_OF_NETWORKS = ("layout", "dims", "input_shape")
+_OF_BOTH = (
+    *("gpus", "micro_batch", "global_batch", "precision", "optimizer", "fabric_gb_s", "samples", "region"),
+    *("carbon_intensity", "pue", "price_table", "calibration"),
+)
+_FLAGS = {"virtual": "--vp", "dims": "--dim", "host_gb_s": "--host-bandwidth"}
 _LAYOUT = (
     ("tp", "tensor", "tensor ranks"),
     ("pp", "pipeline", "pipeline stages"),
@@ -41,10 +56,10 @@ _LAYOUT = (
 
 def add(commands: Any) -> None:
     """The command's options."""
-    summary = "what training a language model on many GPUs takes"
+    summary = "what training a model takes, on one GPU or on many"
     command = new_command(commands, "train-cost", run, summary, _EPILOG)
     command.add_argument(
-        "model", nargs="?", metavar="MODEL", help="a language model: a name, a config.json or its folder"
+        "model", nargs="?", metavar="MODEL", help="a name, a config.json or its folder, an ONNX file, timm:NAME"
     )
     command.add_argument(
         "--config", metavar="FILE", help="what a framework is started with: the layout is read from it"
@@ -56,12 +71,20 @@ def add(commands: Any) -> None:
     command.add_argument("--vp", type=whole_number, metavar="N", help="chunks of a stage (default: 1)")
     command.add_argument("--sharding", metavar="S", help="none, zero1, zero2, zero3 (FSDP); default: zero1")
     command.add_argument("--sequence", type=whole_number, metavar="N", help="tokens (default: 4096)")
-    command.add_argument("--micro-batch", type=whole_number, metavar="N", help="sequences at once (default: 1)")
-    command.add_argument("--global-batch", type=whole_number, metavar="N", help="sequences of a step")
     command.add_argument(
-        "--precision", metavar="P", help="bf16, fp16, fp8, nvfp4, amp, bf16_true, fp32 (default: bf16)"
+        "--micro-batch", type=whole_number, metavar="N", help="sequences or samples at once (default: 1)"
     )
-    command.add_argument("--optimizer", metavar="O", help="adamw (default), adamw_8bit, muon, sgd, ...")
+    command.add_argument("--global-batch", type=whole_number, metavar="N", help="sequences or samples of a step")
+    command.add_argument(
+        "--precision",
+        metavar="P",
+        help="bf16 (default), fp16, fp8, nvfp4, amp, bf16_true, fp32; of other networks those of predict",
+    )
+    command.add_argument(
+        "--optimizer",
+        metavar="O",
+        help="adamw (default), adamw_8bit, muon, sgd, ...; of networks those of predict",
+    )
     command.add_argument("--recompute", metavar="R", help="none, selective, full, offloaded (default: none)")
     command.add_argument("--offload", metavar="O", help="states, optimizer, parameters: to the host (default: none)")
     command.add_argument("--schedule", metavar="S", help="of a pipeline: 1f1b (default), zb_h1, zb_h2")
@@ -69,19 +92,27 @@ def add(commands: Any) -> None:
     command.add_argument("--loss", metavar="L", help="parallel, eager, fused, scripted (default: the framework's)")
     command.add_argument("--framework", metavar="F", help="megatron (default), torch, deepspeed, other")
     command.add_argument("--lora-rank", type=whole_number, metavar="N", help="train adapters of this rank alone")
-    command.add_argument(
-        "--lora-targets", type=texts, default=["query", "value"], metavar="T,T", help="what they adapt"
-    )
-    command.add_argument("--frozen", default="none", metavar="Q", help="other weights: none (16 bits), int8, nf4")
+    command.add_argument("--lora-targets", type=texts, metavar="T,T", help="what they adapt (default: query,value)")
+    command.add_argument("--frozen", metavar="Q", help="weights beside adapters: none (16 bits, default), int8, nf4")
     command.add_argument("--dora", action="store_true", help="adapters with magnitudes")
+    command.add_argument("--layout", metavar="L", help="of other networks: nchw (default) or nhwc")
+    command.add_argument(
+        "--dim", action="append", type=dim, metavar="NAME=N", help="of other networks: value of a symbolic dimension"
+    )
+    command.add_argument(
+        "--input-shape", action="append", type=shape, metavar="NAME=1x3x224x224", help="of other networks: of an input"
+    )
+    add_operators(command)
     command.add_argument("--fabric", type=float, metavar="GB", help="GB/s between hosts, one direction, a device")
     command.add_argument(
         "--host-bandwidth", type=float, metavar="GB", help="GB/s of host memory, a device (default: 25)"
     )
     command.add_argument("--tokens", type=_tokens, metavar="N", help="of the run, as 10B: hours, energy, money")
+    command.add_argument("--samples", type=_tokens, metavar="N", help="of an epoch, as 1.28M, instead of --tokens")
+    command.add_argument("--epochs", type=float, metavar="N", help="of --samples (default: 1)")
     command.add_argument("--region", metavar="CODE", help="grid whose carbon counts: ISO country code, or WORLD")
     command.add_argument("--carbon-intensity", type=float, metavar="G", help="your own gCO2e/kWh instead")
-    command.add_argument("--pue", type=float, default=1.0, metavar="F", help="total over IT power (default: 1)")
+    command.add_argument("--pue", type=float, metavar="F", help="total over IT power (default: 1)")
     command.add_argument("--price-table", metavar="FILE", help="TOML price table instead of the shipped one")
     command.add_argument("--advise", action="store_true", help="what takes less memory, also where it fits")
     command.add_argument("--search", action="store_true", help="try every layout that is not given")
@@ -97,7 +128,7 @@ def _tokens(text: str) -> float:
     try:
         return float(text[:-1] if factor > 1 else text) * factor
     except ValueError:
-        raise ArgumentError(f"tokens {text!r} are no number; give one as 10B, 500M or 1e9") from None
+        raise ArgumentError(f"{text!r} is no number; give one as 10B, 500M or 1e9") from None
 
 
 def run(options: Any) -> int:
@@ -109,33 +140,7 @@ def run(options: Any) -> int:
     from perfpass.deploy.train_cost import search_layouts, train_cost
 
     add_device_files(options)
-    varied = {name: getattr(options, name) for _, name, _ in _LAYOUT}
-    varied |= {"sharding": options.sharding, "micro_batch": options.micro_batch, "recompute": options.recompute}
-    asked: dict[str, Any] = varied | {
-        "gpus": options.gpus,
-        "virtual": options.vp,
-        "sequence": options.sequence,
-        "global_batch": options.global_batch,
-        "precision": options.precision,
-        "optimizer": options.optimizer,
-        "attention": options.attention,
-        "loss": options.loss,
-        "framework": options.framework,
-        "lora_rank": options.lora_rank,
-        "lora_targets": tuple(options.lora_targets),
-        "frozen": options.frozen,
-        "dora": options.dora,
-        "offload": options.offload,
-        "schedule": options.schedule,
-        "host_gb_s": options.host_bandwidth,
-        "fabric_gb_s": options.fabric,
-        "tokens": options.tokens,
-        "region": options.region,
-        "carbon_intensity": options.carbon_intensity,
-        "pue": options.pue,
-        "price_table": options.price_table,
-        "calibration": not options.no_calibration,
-    }
+    asked = _asked(options)
     given = {name: value for name, value in asked.items() if value is not None}
     model, notes = options.model, tuple[str, ...]()
     if options.config is not None:
@@ -145,6 +150,12 @@ def run(options: Any) -> int:
     if model is None:
         raise ArgumentError("no model is named, and no --config that names one; give MODEL")
     device, gpus = find_device(options), given.pop("gpus", 1)
+    samples = _samples(options)
+    if not _is_language(model):
+        return _network(options, model, device, given | {"gpus": gpus, "samples": samples})
+    _refuse(given, _OF_NETWORKS, f"{model} is a language model, of given sizes")
+    if samples is not None:
+        given["tokens"] = samples * given.get("sequence", _SEQUENCE)
     if options.search:
         if "global_batch" not in given:
             raise ArgumentError("--search compares layouts for the same step; give --global-batch")
@@ -163,3 +174,78 @@ def run(options: Any) -> int:
     else:
         print(found, *(["", advice] if advice else []), sep="\n")
     return 0 if found.predicted.fits else 1
+
+
+def _asked(options: Any) -> dict[str, Any]:
+    """By the names of `perfpass.train_cost`; None where an option was left out."""
+    asked: dict[str, Any] = {name: getattr(options, name) for _, name, _ in _LAYOUT}
+    same: tuple[str, ...] = (
+        "gpus",
+        "sharding",
+        "micro_batch",
+        "recompute",
+        "sequence",
+        "global_batch",
+        "precision",
+        "optimizer",
+    )
+    same += ("attention", "loss", "framework", "lora_rank", "frozen", "offload", "schedule", "tokens", "region")
+    asked |= {name: getattr(options, name) for name in (*same, "carbon_intensity", "pue", "price_table")}
+    return asked | {
+        "virtual": options.vp,
+        "lora_targets": None if options.lora_targets is None else tuple(options.lora_targets),
+        "dora": options.dora or None,
+        "host_gb_s": options.host_bandwidth,
+        "fabric_gb_s": options.fabric,
+        "calibration": False if options.no_calibration else None,
+        "layout": options.layout,
+        "dims": once(options.dim or [], "--dim"),
+        "input_shape": once(options.input_shape or [], "--input-shape"),
+    }
+
+
+def _samples(options: Any) -> float | None:
+    """Of the run."""
+    if options.samples is None:
+        if options.epochs is not None:
+            raise ArgumentError("--epochs are of --samples; give how many an epoch has")
+        return None
+    if options.tokens is not None:
+        raise ArgumentError("--tokens and --samples both say how long the run is; give one of them")
+    if options.epochs is not None and not options.epochs > 0:
+        raise ArgumentError(f"--epochs is {options.epochs:g}; it must be above 0")
+    return float(options.samples * (1 if options.epochs is None else options.epochs))
+
+
+def _is_language(model: Any) -> bool:
+    """Whether it is read as a language model, whose layouts are known. Raises what reading the model raises."""
+    from perfpass.llm.architecture import LanguageModel
+    from perfpass.llm.configuration import language_model
+
+    if isinstance(model, LanguageModel):  # which a framework's own file describes
+        return True
+    try:
+        language_model(model)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _network(options: Any, model: str, device: Any, given: dict[str, Any]) -> int:
+    """Of any other network, a replica on each device."""
+    from perfpass.deploy.train_network import train_network_cost
+
+    beside = {name: True for name in ("search", "advise") if getattr(options, name)}
+    asked = {**given, **beside}
+    others = [name for name in asked if name not in (*_OF_NETWORKS, *_OF_BOTH)]
+    _refuse(asked, others, f"{model} is no language model whose layouts are known, and has a replica on each device")
+    found = train_network_cost(model, device, **given)
+    print_json(found.to_dict()) if options.json else print(found)
+    return 0 if found.fits else 1
+
+
+def _refuse(given: dict[str, Any], names: Sequence[str], why: str) -> None:
+    wrong = next((name for name in names if name in given), None)
+    if wrong is not None:
+        flags = {name: f"--{short}" for short, name, _ in _LAYOUT} | _FLAGS
+        raise ArgumentError(f"{flags.get(wrong, '--' + wrong.replace('_', '-'))} has no meaning here: {why}")

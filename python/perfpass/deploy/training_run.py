@@ -61,7 +61,8 @@ def run_cost(
         return RunCost()
     hours = step_s.scaled(steps / 3600, "h")
     spent = step_s.scaled(steps, "s")
-    energy = Interval(*(gpus * getattr(power_w, n) * getattr(spent, n) for n in ("median", "low", "high")), "J")
+    median, low, high = (gpus * getattr(power_w, n) * getattr(spent, n) for n in ("median", "low", "high"))
+    energy = Interval(median, low, high, "J")
     usd, notes = _paid(board, hours, gpus, price_table)
     emitted = None
     if region is not None or carbon_intensity is not None:

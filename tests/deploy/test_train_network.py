@@ -1,0 +1,129 @@
+"""`perfpass train-cost` of networks that are no language models: replicas on several devices."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+import perfpass
+from perfpass.cli import main
+from perfpass.devices import device
+from perfpass.errors import ArgumentError
+from perfpass.interval import Interval
+from perfpass.predictors.training_step import replicas
+
+RUN = {"micro_batch": 32, "precision": "amp"}
+ASKED = "resnet18"
+
+
+@pytest.fixture(scope="module")
+def eight():
+    return perfpass.train_network_cost(ASKED, "a100", gpus=8, samples=1e6, region="FR", **RUN)
+
+
+def test_one_device_is_the_step(eight):
+    one = perfpass.train_network_cost(ASKED, "a100", **RUN)
+    step = perfpass.predict(ASKED, "a100", batch=32, precision="amp", mode="training")
+    assert one.step_s == step.latency_ms.scaled(1e-3, "s") and one.memory_in_use_bytes == step.memory.in_use
+    assert one.parts_s["all-reduces"] == one.parts_s["waiting for the slowest"] == 0
+    assert one.samples is None and one.cost.hours is None and eight.step.latency_ms == step.latency_ms
+
+
+def test_a_run_adds_up(eight):
+    assert sum(eight.parts_s.values()) == pytest.approx(eight.step_s.median)
+    assert eight.global_batch == 256 and eight.samples_per_s.median == pytest.approx(256 / eight.step_s.median)
+    steps = -(-1_000_000 // 256)
+    assert eight.cost.hours.median == pytest.approx(steps * eight.step_s.median / 3600)
+    assert eight.cost.energy_j.median == pytest.approx(8 * eight.power_w.median * eight.cost.hours.median * 3600)
+    assert eight.cost.usd.median > 0 and eight.cost.carbon_g.median > 0
+    parameters = 11_689_512  # torchvision's documentation of resnet18
+    assert eight.gradient_bytes == 4 * parameters
+    assert eight.step_s.low < eight.step_s.median < eight.step_s.high
+
+
+def test_replicas_hold_buckets_and_buffers(eight):
+    alone = eight.step.memory.in_use
+    more = eight.memory_in_use_bytes.median - alone.median
+    assert more == pytest.approx(eight.gradient_bytes + replicas.COMMUNICATOR_BYTES[1])
+    highest = eight.gradient_bytes + replicas.COMMUNICATOR_BYTES[2]
+    assert eight.memory_in_use_bytes.high - alone.high == pytest.approx(highest)
+
+
+def test_more_devices_never_make_a_step_quicker():
+    steps = [perfpass.train_network_cost(ASKED, "a100", gpus=n, **RUN).step_s for n in (1, 2, 4, 8, 16, 64)]
+    assert [s.median for s in steps] == sorted(s.median for s in steps)
+    assert [s.high for s in steps] == sorted(s.high for s in steps)
+
+
+def test_a_slow_link_costs_more_and_widens():
+    board = device("a100")
+    linked = replicas.exchange(board, 4, 1e9)
+    alone = replicas.exchange(replace(board, nvlink_bandwidth_bytes_s=0.0), 4, 1e9)
+    assert alone.seconds > 3 * linked.seconds
+    step = Interval(0.1, 0.09, 0.12, "s")
+    near, far = (replicas.replicated(step, step, 4, m).step_s for m in (linked, alone))
+    assert far.median > near.median and far.high / far.low > near.high / near.low
+    assert far.low < step.median * (1 + replicas.SHIPPED.exposed * alone.seconds / step.median)
+
+
+def test_a_network_between_hosts_is_the_users():
+    slow, quick = (replicas.exchange(device("a100"), 16, 1e9, rate).seconds for rate in (1e9, 50e9))
+    assert slow > 10 * quick
+
+
+def test_micro_batches_are_summed_before_the_exchange(eight):
+    four = perfpass.train_network_cost(ASKED, "a100", gpus=8, global_batch=1024, **RUN)
+    assert four.micro_batches == 4 and four.parts_s["all-reduces"] == eight.parts_s["all-reduces"]
+    assert 3.8 < four.parts_s["one device's step"] / eight.parts_s["one device's step"] < 4
+    assert four.samples_per_s.median > eight.samples_per_s.median
+
+
+def test_frozen_parameters_have_no_gradient(eight):
+    head = perfpass.train_network_cost(ASKED, "a100", gpus=8, frozen=["conv1", "layer1", "layer2", "bn1"], **RUN)
+    assert head.gradient_bytes < eight.gradient_bytes and head.step_s.median < eight.step_s.median
+
+
+def test_the_result_is_strict_json(eight):
+    facts = json.loads(json.dumps(eight.to_dict(), allow_nan=False))
+    assert facts["devices"] == 8 and facts["global_batch"] == 256 and facts["step_of_a_device"]["workload"]
+    assert "waiting for the slowest" in str(eight) and "gradients" in str(eight)
+
+
+@pytest.mark.parametrize(
+    ("where", "asked", "said"),
+    [
+        ("a100:1g.5gb", {"gpus": 2}, "a slice"),
+        ("cpu", {"gpus": 2}, "no GPU"),
+        ("a100", {"gpus": 12}, "whole nodes"),
+        ("a100", {"gpus": 0}, "gpus 0"),
+        ("a100", {"gpus": 8, "micro_batch": 32, "global_batch": 100}, "no multiple"),
+        ("a100", {"samples": float("nan")}, "samples nan"),
+    ],
+)
+def test_what_cannot_be_laid_out_is_refused(where, asked, said):
+    with pytest.raises(ArgumentError, match=said):
+        perfpass.train_network_cost(ASKED, where, **asked)
+
+
+def test_the_command_takes_any_network(capsys):
+    asked = ["train-cost", ASKED, "--device", "a100", "--gpus", "8", "--micro-batch", "32", "--precision", "amp"]
+    assert main([*asked, "--samples", "500K", "--epochs", "2", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["samples"] == 1e6
+    for more, said in (
+        (["--tp", "2"], "--tp has no meaning"),
+        (["--search"], "--search has no meaning"),
+        (["--epochs", "2"], "--epochs are of --samples"),
+        (["--samples", "9", "--tokens", "9"], "--tokens and --samples"),
+    ):
+        assert main([*asked, *more]) > 1
+        assert said in capsys.readouterr().err
+    assert main(["train-cost", "gpt2", "--device", "a100", "--layout", "nhwc"]) > 1
+    assert "--layout has no meaning" in capsys.readouterr().err
+
+
+def test_epochs_of_a_language_model_are_tokens(capsys):
+    asked = ["train-cost", "gpt2", "--device", "a100", "--sequence", "1024", "--json"]
+    assert main([*asked, "--samples", "1000", "--epochs", "3"]) == 0
+    assert json.loads(capsys.readouterr().out)["tokens"] == 3 * 1000 * 1024
