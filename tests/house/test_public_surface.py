@@ -17,7 +17,7 @@ from house.imports import Sources
 SURFACE = {
     "perfpass": "Client Decision Device Interval Limits OpGraph PerfPassError Prediction advise annotate choose "
     "declare_operator device diff fit load pack predict predict_llm predict_offline simulate_llm sweep symbolic "
-    "Switches train_cost",
+    "Switches train_cost train_network_cost",
     "perfpass.deploy.advise": "Advice advise",
     "perfpass.deploy.choose": "Choice Option Targets choose",
     "perfpass.deploy.sweep": "Sweep served_model sweep",

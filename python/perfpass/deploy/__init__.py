@@ -14,6 +14,7 @@ __all__ = [
     "sweep",
     "train_advice",
     "train_cost",
+    "train_network",
     "training_files",
     "tune",
 ]

@@ -8,4 +8,5 @@ __all__ = [
     "operators",
     "power",
     "predictor",
+    "replicas",
 ]
