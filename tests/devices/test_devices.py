@@ -13,6 +13,7 @@ import perfpass
 from perfpass import devices
 from perfpass.devices import PRECISIONS, catalogue, device, lookup, shipped
 from perfpass.devices.host import host
+from perfpass.devices.sheet import device_sheet
 from perfpass.devices.spec import UNREAD
 from perfpass.devices.toml_file import read
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, LimitError, PerfPassError
@@ -347,6 +348,11 @@ def test_a_users_device_replaces_a_shipped_one_of_the_same_id(tmp_path):
         (("boost_mhz = 1500", 'mig = "a101"'), "unknown MIG geometry"),
         (("boost_mhz = 1500", "idle_power_w = 300"), "not below power_limit_w"),
         (("boost_mhz = 1500", "compute_capability = [8]"), "compute_capability"),
+        (("boost_mhz = 1500", "link_group = 1"), "link_group 1 counts .* it is 2 or more; leave it out"),
+        (("boost_mhz = 1500", "link_group = 3\nlink_peers = 3"), "it is 4 or more beside link_peers 3"),
+        (("boost_mhz = 1500", "link_group = 2.5"), "link_group 2.5; it is a whole number"),
+        (("boost_mhz = 1500", "link_group = -2"), "link_group -2"),
+        (("boost_mhz = 1500", 'link_group = "two"'), "link_group 'two'; it is a finite number"),
         (("boost_mhz = 1500", 'sources = { l2_mib = "x" }'), "does not state"),
         (("boost_mhz = 1500", "notes = [1]"), "notes, value 1, 1; it is a printable text"),
         (('id = "my-gpu"', 'id = "my\\u001bgpu"'), "printable"),
@@ -527,3 +533,30 @@ def test_links_to_each_peer_give_two_devices_one_of_them():
     assert [meshed.link_bytes_s(n) / 1e9 for n in (2, 4, 8)] == [64, 192, 448]
     assert switched.link_bytes_s(2) == switched.link_bytes_s(8) == switched.nvlink_bandwidth_bytes_s / 2
     assert device("a100-80gb:1g.10gb").link_bytes_s(2) == 0
+
+
+def test_every_board_that_a_bridge_links_says_how_many_it_joins():
+    switched = re.compile(r"sxm|^g[bh]\d|^h20-")  # modules of HGX and NVL72, joined by switches
+    for known in catalogue():
+        if known.vendor == "NVIDIA" and known.nvlink_bandwidth_bytes_s:
+            of_a_bridge = 0 if switched.search(known.id) else 4 if known.id.startswith("h200-nvl") else 2
+            assert known.link_group == of_a_bridge, known.id
+    assert device("mi100").link_group == device("mi210").link_group == 4
+    assert all(d.nvlink_bandwidth_bytes_s and d.sources["link_group"] for d in catalogue() if d.link_group)
+
+
+def test_beyond_its_bridge_a_board_has_no_link():
+    pair, four, mesh = device("rtx-a6000"), device("h200-nvl"), device("mi210")
+    assert [pair.link_bytes_s(n) / 1e9 for n in (1, 2, 3, 8)] == [56.25, 56.25, 0, 0]
+    assert [four.link_bytes_s(n) / 1e9 for n in (2, 4, 8)] == [450, 450, 0]
+    assert [mesh.link_bytes_s(n) / 1e9 for n in (2, 4, 8)] == [50, 150, 0]
+    assert "a bridge joins 2" in device_sheet(pair) and "a bridge" not in device_sheet(device("h100"))
+    assert device("a100-pcie-80gb:1g.10gb").link_group == 0
+
+
+def test_a_device_file_says_how_many_its_bridge_joins(tmp_path):
+    path = tmp_path / "mine.toml"
+    path.write_text(MINE.replace("boost_mhz = 1500", "boost_mhz = 1500\nnvlink_gb_s = 100\nlink_group = 2"))
+    (mine,) = read(path)
+    assert mine.link_group == mine.to_dict()["link_group"] == 2
+    assert [mine.link_bytes_s(n) / 1e9 for n in (2, 4)] == [50, 0]

@@ -237,7 +237,8 @@ def _p(*names: str) -> tuple[str, ...]:
 
 _FIGURES = (
     *("memory_gib", "bandwidth_gb_s", "l2_mib", "l3_mib", "sm_count", "base_mhz", "boost_mhz", "power_limit_w"),
-    *("idle_power_w", "pcie_gb_s", "nvlink_gb_s", "registers_per_sm", "shared_memory_per_sm_kib", "max_threads_per_sm"),
+    *("idle_power_w", "pcie_gb_s", "nvlink_gb_s", "link_peers", "link_group", "registers_per_sm"),
+    *("shared_memory_per_sm_kib", "max_threads_per_sm"),
     *("id", "name", "kind", "vendor", "architecture", "memory_type", "launch", "mig", "source", "aliases", "estimated"),
     *("notes", "compute_capability", "peak_tflops", "sources"),
 )

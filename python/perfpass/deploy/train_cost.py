@@ -353,7 +353,7 @@ def _candidates(model: LanguageModel, board: Device, gpus: int, asked: dict[str,
         return [asked[name]] if asked.get(name) is not None else among
 
     experts = powers(64) if model.is_mixture else [1]
-    for tensor in choices("tensor", powers(min(nvlink_domain(board), 8))):
+    for tensor in choices("tensor", [n for n in powers(8) if n <= nvlink_domain(board, n)]):
         for pipeline in choices("pipeline", [p for p in powers(32) if p <= model.layer_count]):
             for context in choices("context", powers(8) if asked.get("sequence", 4096) >= 16384 else [1]):
                 if gpus % (tensor * pipeline * context):

@@ -82,5 +82,6 @@ def _links(device: Device) -> str:
     if device.nvlink_bandwidth_bytes_s:
         name = {"NVIDIA": "NVLink", "AMD": "Infinity Fabric"}.get(device.vendor, "to others")
         peers = f", to {device.link_peers} others" if device.link_peers else ""
-        links.append(f"{name} {digits(device.nvlink_bandwidth_bytes_s / 1e9)} GB/s both ways{peers}")
+        bridge = f", a bridge joins {device.link_group}" if device.link_group else ""
+        links.append(f"{name} {digits(device.nvlink_bandwidth_bytes_s / 1e9)} GB/s both ways{peers}{bridge}")
     return ", ".join(links) or "-"

@@ -32,6 +32,7 @@ class Device:
     (AMD) or cores (CPU). ``pcie_bandwidth_bytes_s`` is one direction, ``nvlink_bandwidth_bytes_s`` both directions of
     all links (NVLink, Infinity Fabric, ports of Ethernet), as vendors state them; 0 where there is none.
     ``link_peers``: others that these lead to, a share to each; 0 where a switch gives any two of them all.
+    ``link_group``: devices that a bridge joins, with nothing but PCIe beyond it; 0 where all of a node are joined.
     ``unified_memory``: it is the CPU's memory as well.
     ``sources`` maps a figure to the title of its source; ``estimated`` names the figures that are not from a source,
     with the reason in ``notes``. ``read_as`` says what was understood where the name asked for was not the device's
@@ -57,6 +58,7 @@ class Device:
     pcie_bandwidth_bytes_s: float
     nvlink_bandwidth_bytes_s: float = 0.0
     link_peers: int = 0
+    link_group: int = 0
     l3_bytes: int = 0
     launch_date: str | None = None
     compute_capability: tuple[int, int] | None = None
@@ -105,7 +107,12 @@ class Device:
             ) from None
 
     def link_bytes_s(self, devices: int) -> float:
-        """One direction of the links among ``devices`` of a node that work together; 0 where there is no link."""
+        """One direction of the links among ``devices`` of a node that work together; 0 where there is no link.
+
+        More devices than a bridge joins have none: a ring through all of them goes at the pace of its slowest link.
+        """
+        if self.link_group and devices > self.link_group:
+            return 0.0
         share = min(1.0, (devices - 1) / self.link_peers) if self.link_peers and devices > 1 else 1.0
         return share * self.nvlink_bandwidth_bytes_s / 2
 
@@ -136,6 +143,7 @@ class Device:
             idle_power_w=self.idle_power_w * compute,
             pcie_bandwidth_bytes_s=self.pcie_bandwidth_bytes_s * found.compute_slices / geometry.compute_slices,
             nvlink_bandwidth_bytes_s=0.0,
+            link_group=0,
             mig_geometry=None,
             parent=self.id,
             mig_profile=found.name,
@@ -168,6 +176,7 @@ class Device:
             "pcie_bandwidth_bytes_s": self.pcie_bandwidth_bytes_s,
             "nvlink_bandwidth_bytes_s": self.nvlink_bandwidth_bytes_s,
             "link_peers": self.link_peers,
+            "link_group": self.link_group,
             "registers_per_sm": self.registers_per_sm,
             "shared_memory_per_sm_bytes": self.shared_memory_per_sm_bytes,
             "shared_memory_per_block_bytes": self.shared_memory_per_block_bytes,

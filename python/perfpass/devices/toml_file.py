@@ -31,11 +31,13 @@ _BOUNDS: dict[str, tuple[float, float, float]] = {
     "pcie_gb_s": (1e9, 0.0, 1e5),
     "nvlink_gb_s": (1e9, 0.0, 1e5),
     "link_peers": (1, 0, 1000),
+    "link_group": (1, 0, 1000),
     "registers_per_sm": (1, 0, 1e8),
     "shared_memory_per_sm_kib": (1024, 0, 1e6),
     "shared_memory_per_block_kib": (1024, 0, 1e6),
     "max_threads_per_sm": (1, 0, 1e6),
 }
+_COUNTS = ("sm_count", "link_peers", "link_group", "registers_per_sm", "max_threads_per_sm")
 # Names of the machine that perfpass runs on, which no file may take.
 HOST_NAMES = frozenset({"cpu", "host", "host-cpu"})
 _LONGEST_ID = 100
@@ -139,6 +141,13 @@ def _device(row: Mapping[str, Any], sources: Mapping[str, Any], architectures: M
     base = figures.get("base_mhz", boost)
     if base > boost:
         raise FormatError(f"{where}: base_mhz {base / 1e6:g} is above boost_mhz {boost / 1e6:g}")
+    peers, group = (int(figures.get(key, 0)) for key in ("link_peers", "link_group"))
+    if 0 < group <= max(peers, 1):
+        least = max(peers + 1, 2)
+        raise FormatError(
+            f"{where}: link_group {group} counts a device and those that its links lead to, so it is {least} or more"
+            f"{f' beside link_peers {peers}' if peers else ''}; leave it out where all of a node are joined"
+        )
     peaks = {p: row["peak_tflops"][p] * 1e12 for p in PRECISIONS if p in row["peak_tflops"]}
 
     estimated, notes = list(lists["estimated"]), list(lists["notes"])
@@ -172,7 +181,8 @@ def _device(row: Mapping[str, Any], sources: Mapping[str, Any], architectures: M
         idle_power_w=idle,
         pcie_bandwidth_bytes_s=figures.get("pcie_gb_s", 0.0),
         nvlink_bandwidth_bytes_s=figures.get("nvlink_gb_s", 0.0),
-        link_peers=int(figures.get("link_peers", 0)),
+        link_peers=peers,
+        link_group=group,
         launch_date=row.get("launch") or None,
         compute_capability=tuple(row["compute_capability"]) if "compute_capability" in row else None,
         registers_per_sm=int(figures.get("registers_per_sm", 0)),
@@ -190,7 +200,7 @@ def _device(row: Mapping[str, Any], sources: Mapping[str, Any], architectures: M
 
 def _number(row: Mapping[str, Any], key: str, where: str) -> float:
     value: float = row[key]
-    if key in ("sm_count", "link_peers", "registers_per_sm", "max_threads_per_sm") and value != int(value):
+    if key in _COUNTS and value != int(value):
         raise FormatError(f"{where}: {key} {value!r}; it is a whole number")
     return value * _BOUNDS[key][0]
 

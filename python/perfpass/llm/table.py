@@ -129,12 +129,12 @@ def row(
         "output_tokens": output_tokens,
         "quantization_bits": 8 * ELEMENT_BYTES[precision],
         "devices": devices,
-        **_hardware(device),
+        **_hardware(device, devices),
     }
     return np.array([values[name] for name in COLUMNS], dtype=np.float64)
 
 
-def _hardware(device: Device) -> dict[str, float]:
+def _hardware(device: Device, devices: int) -> dict[str, float]:
     major, minor = device.compute_capability or (np.nan, np.nan)
     cuda = device.compute_capability is not None
     threads = cuda or device.vendor == "AMD"
@@ -143,7 +143,7 @@ def _hardware(device: Device) -> dict[str, float]:
         "peak_fp16_gflop_s": device.peak_flops.get("fp16", device.peak_flops["fp32"]) / 1e9,
         "peak_bandwidth_gb_s": device.memory_bandwidth_bytes_s / 1e9,
         "memory_bytes": device.memory_bytes,
-        "link_gb_s": device.nvlink_bandwidth_bytes_s / 1e9,
+        "link_gb_s": device.nvlink_bandwidth_bytes_s / 1e9 if device.link_bytes_s(devices) else 0.0,
         "compute_capability_major": major,
         "compute_capability_minor": minor,
         "max_threads_per_block": 1024 if threads else np.nan,

@@ -61,7 +61,7 @@ def sensible(model: LanguageModel, device: Device, serving: Serving) -> list[Spl
     does, the one with the most GPUs, which says why.
 
     Tensor ranks of one board. Of mixtures also expert groups, with ranks of attention for what tensor ranks beyond the
-    KV heads would hold several times. Pipelines where ranks do not divide the heads, where no NVLink joins the GPUs,
+    KV heads would hold several times. Pipelines where ranks do not divide the heads, where no link joins them all,
     and over several nodes where one node is too small; so are wider stages of mixtures, and in a rack that one NVLink
     domain joins.
     """
@@ -80,7 +80,7 @@ def _inside(model: LanguageModel, device: Device, runtime: str) -> Iterator[Spli
         yield Split(gpus)
         if model.is_mixture and gpus > 1:
             yield from _of_experts(model, gpus, runtime)
-        linked = bool(device.nvlink_bandwidth_bytes_s)
+        linked = device.link_bytes_s(gpus) > 0
         for stages in (n for n in _STAGES if n <= gpus):
             if not linked or gpus not in divides:
                 yield Split(gpus // stages, stages)

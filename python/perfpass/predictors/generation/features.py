@@ -189,12 +189,13 @@ def peak_flops(device: Device, precision: str) -> float:
     return costs.peak_flops(device.peak_flops, precision)
 
 
-def link_bytes_s(device: Device) -> float:
-    """Bytes per second that one device sends to others, one direction; AMD's as its records were learned, PCIe's.
+def link_bytes_s(device: Device, devices: int) -> float:
+    """Bytes per second that one of ``devices`` sends to others, one direction; AMD's, as learned, PCIe's.
 
     With the rate of Infinity Fabric boards and engines that are left out are 4 and 8 points worse (docs/decisions.md).
     """
-    link = 0.0 if device.vendor == "AMD" else device.nvlink_bandwidth_bytes_s / 2
+    joined = device.vendor != "AMD" and device.link_bytes_s(devices)
+    link = device.nvlink_bandwidth_bytes_s / 2 if joined else 0.0
     return max(link, device.pcie_bandwidth_bytes_s, 1e10)
 
 
@@ -300,7 +301,7 @@ def _row(b: Batch, sizes: Sizes) -> tuple[list[costs.Number], list[costs.Number]
         f.pair_width * running * inputs**2 / flops,
         f.layers * 1e-5 * (steps + (chunks if single else 0.0)),
         f.layers * 2e-5 * np.log2(n) * steps,
-        f.layers * messages / link_bytes_s(b.device),
+        f.layers * messages / link_bytes_s(b.device, b.devices),
         running * outputs * 1e-5,
         steps * 1e-3,
         running * outputs * f.head / f.hidden * 1e-10,

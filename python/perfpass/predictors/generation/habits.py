@@ -257,7 +257,7 @@ def parts_of(
         all_flops=(plain + packed) * ones,
         activations=work.total("activation_bytes") / bandwidth * ones,
         scores=scores / bandwidth * ones,
-        linked=exchange.message_bytes / link_bytes_s(device) * ones,
+        linked=exchange.message_bytes / link_bytes_s(device, split.gpus) * ones,
         kernels=(float(work.total("launches")) + (_ROUTING_LAUNCHES - 1.0) * routing) * ones,
         messages=exchange.messages * ones,
         layers=model.layer_count * ones,

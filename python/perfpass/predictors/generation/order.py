@@ -55,4 +55,7 @@ def _no_better(one: Batch, other: Batch) -> bool:
     def rate(device: Device) -> float:
         return peak_flops(device, one.precision)
 
-    return no_better(one.device, other.device, rate, *((link_bytes_s,) if one.devices > 1 else ()))
+    def link(device: Device) -> float:
+        return link_bytes_s(device, one.devices)
+
+    return no_better(one.device, other.device, rate, *((link,) if one.devices > 1 else ()))

@@ -147,7 +147,7 @@ def _step(
         2 * f.pair_width * attended / flops,
         f.layers * 1e-5,
         f.layers * 2e-5 * np.log2(n),
-        f.layers * 2 * message / link_bytes_s(p.device),
+        f.layers * 2 * message / link_bytes_s(p.device, p.devices),
         np.maximum(sequences, 1.0) * 1e-5,
         1e-3,
     ]

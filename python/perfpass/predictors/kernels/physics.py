@@ -69,6 +69,7 @@ class Figures:
     clock: np.ndarray
     nvlink: np.ndarray
     link_peers: np.ndarray
+    link_group: np.ndarray
     pcie: np.ndarray
     generation: np.ndarray
     throttle: np.ndarray
@@ -79,7 +80,7 @@ class Figures:
         """Of ``devices[rows[i]]`` for each row i; of the only device for all rows where ``rows`` is None."""
         table = [_figures(d) for d in devices]
         take = np.zeros(1, dtype=np.int64) if rows is None else rows
-        return cls(*(np.stack([np.asarray(t[i], dtype=np.float64) for t in table])[take] for i in range(11)))
+        return cls(*(np.stack([np.asarray(t[i], dtype=np.float64) for t in table])[take] for i in range(len(table[0]))))
 
 
 def _figures(device: Device) -> tuple[object, ...]:
@@ -94,6 +95,7 @@ def _figures(device: Device) -> tuple[object, ...]:
         device.clock_hz,
         device.nvlink_bandwidth_bytes_s,
         device.link_peers,
+        device.link_group,
         device.pcie_bandwidth_bytes_s,
         min(capability[0], 10),
         float(rates[0] / peaks[0]),
@@ -429,14 +431,16 @@ def collective(d: Figures, kind: np.ndarray, n_devices: np.ndarray, size_bytes: 
     """Collectives inside one node; ``kind`` [N] places in ``COLLECTIVES``, ``size_bytes`` the whole message.
 
     Ring bounds (NCCL, doc/PERFORMANCE.md of nccl-tests): all_reduce moves 2 (n - 1) / n of the message over each link,
-    the others (n - 1) / n. NVLink's figure is both directions; without NVLink it goes through PCIe and the host.
+    the others (n - 1) / n. NVLink's figure is both directions; without NVLink it goes through PCIe and the host,
+    and so it does among more devices than a bridge joins.
     """
     rows = len(size_bytes)
     share = (n_devices - 1) / n_devices * np.where(kind == 0, 2.0, 1.0)
     among = np.where(d.link_peers > 0, np.minimum(1.0, (n_devices - 1) / np.maximum(d.link_peers, 1.0)), 1.0)
-    link = np.where(d.nvlink > 0, d.nvlink / 2 * among * 0.8, d.pcie * 0.4)
+    joined = (d.nvlink > 0) & ((d.link_group == 0) | (n_devices <= d.link_group))
+    link = np.where(joined, d.nvlink / 2 * among * 0.8, d.pcie * 0.4)
     wire = size_bytes * share / link
-    linked = np.broadcast_to(d.nvlink > 0, (rows,)).astype(np.float64)
+    linked = np.broadcast_to(joined, (rows,)).astype(np.float64)
     features = _columns(
         rows, _log(wire) - np.log(LAUNCH_S), _log(size_bytes), n_devices, kind, linked,
         _log(size_bytes / d.l2), d.generation,

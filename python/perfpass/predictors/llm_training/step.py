@@ -166,9 +166,9 @@ def fabric_bytes_s(device: Device) -> float:
     return _FABRIC_BYTES_S.get(device.architecture, _DEFAULT_FABRIC_BYTES_S)
 
 
-def nvlink_domain(device: Device) -> int:
-    """Devices that NVLink joins; 1 where there is none."""
-    if not device.nvlink_bandwidth_bytes_s:
+def nvlink_domain(device: Device, ranks: int) -> int:
+    """Devices that NVLink joins where ``ranks`` exchange; 1 where there is none, or a bridge that joins fewer."""
+    if not device.link_bytes_s(ranks):
         return 1
     return _RACK_GPUS if device.id.startswith("gb") else _HOST_GPUS
 
@@ -261,16 +261,18 @@ def work(
     if recipe.kernels.attention == "unfused":
         heads = max((layer.attention.heads for layer in layers if layer.attention), default=0)
         beside += found.count * heads * recipe.sequence * _SCORE_ELEMENTS
-    domain = nvlink_domain(device)
     fabric = fabric or fabric_bytes_s(device)
 
     def speed(ranks: int) -> float:
-        return max(device.link_bytes_s(ranks), device.pcie_bandwidth_bytes_s) if ranks <= domain else fabric
+        linked = max(device.link_bytes_s(ranks), device.pcie_bandwidth_bytes_s)
+        return linked if ranks <= nvlink_domain(device, ranks) else fabric
 
-    e = layout.expert
-    dispatched = (4 + full) * 2.0 * share * found.routed * _sent(model, e, domain // layout.experts_share)
+    e, among = layout.expert, layout.expert * layout.experts_share
+    near = nvlink_domain(device, among) // layout.experts_share
+    dispatched = (4 + full) * 2.0 * share * found.routed * _sent(model, e, near)
     ring = 2 * (t - 1) / t * (4 + 2 * full) * found.count / p
-    link = speed(min(layout.devices, domain))
+    link = max(device.link_bytes_s(layout.devices), device.pcie_bandwidth_bytes_s)
+    domain = nvlink_domain(device, layout.devices)
     exchange, update = _replicas(model, layout, recipe, link, fabric, domain)
     streamed, host = _host(model, device, layout, recipe, host_bytes_s)
     macs = found.dense + found.experts + found.attention + model.hidden * model.vocabulary
@@ -287,7 +289,7 @@ def work(
         attended_anew=float(selective),
         messages_tensor=ring * 2.0 * tokens * model.hidden / speed(t),
         messages_context=3 * (c - 1) / c * 2.0 * share * found.keys / speed(t * c),
-        messages_experts=dispatched / speed(e * layout.experts_share),
+        messages_experts=dispatched / speed(among),
         exchange=exchange,
         behind=1.0 if layout.sharding == "zero3" else 1.0 / m,
         update=0.0 if recipe.offload != "none" else update / bandwidth,

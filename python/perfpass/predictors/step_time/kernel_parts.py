@@ -210,7 +210,7 @@ class KernelParts:
         s = self._s
         if gpus == 1:
             return np.zeros(len(elements))
-        if gpus > _NODE or not (s.device.nvlink_bandwidth_bytes_s or s.device.pcie_bandwidth_bytes_s):
+        if gpus > _NODE or not (s.device.link_bytes_s(gpus) or s.device.pcie_bandwidth_bytes_s):
             moved = 2 * (gpus - 1) / gpus * elements * s.quantization.activation_bytes
             return np.asarray(moved / (link_bytes_s(s.device, s.split) * WIRE) + MESSAGE_S)
         found = self._kernels.collective(
@@ -218,7 +218,7 @@ class KernelParts:
             stack=self._stack, version=self._version, kernel=None if self._stack == "trtllm" else "graph",
         )  # fmt: skip
         seconds = self._said(found)
-        if gpus > _SEVERAL and not s.device.nvlink_bandwidth_bytes_s:
+        if gpus > _SEVERAL and not s.device.link_bytes_s(gpus):
             elsewhere = self._kernels.collective(s.device, "all_reduce", gpus, elements, "bf16", **_OTHER_HOST)
             return np.asarray(np.sqrt(seconds * elsewhere.seconds))
         return seconds

@@ -68,6 +68,6 @@ def hop_bytes_s(device: Device, split: Parallelism) -> float:
 
 
 def _reaching(device: Device, gpus: int, together: int) -> float:
-    """Of ``gpus``, of which ``together`` exchange."""
-    inside = device.link_bytes_s(together) or device.pcie_bandwidth_bytes_s or NETWORK_BYTES_S
+    """Of ``gpus``, of which ``together`` exchange: over links that join them all, as not any two share a bridge."""
+    inside = min(map(device.link_bytes_s, (together, gpus))) or device.pcie_bandwidth_bytes_s or NETWORK_BYTES_S
     return inside if gpus <= joined_gpus(device) else min(inside, NETWORK_BYTES_S)
