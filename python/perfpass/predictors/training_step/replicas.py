@@ -90,7 +90,7 @@ def exchange(device: Device, devices: int, gradient_bytes: float, fabric: float 
         return Exchange(0.0, 0.0, 0.0, ())
     buckets = max(gradient_bytes / BUCKET_BYTES, 1.0)
     elements = [min(gradient_bytes, BUCKET_BYTES) / 2]  # NCCL moves bytes; messages in halves stand in
-    node = max(nvlink_domain(device), _NODE)
+    node = max(nvlink_domain(device, devices), _NODE)
     if devices > node:
         if devices % _NODE:
             raise ArgumentError(f"{devices} devices fill no whole nodes of {_NODE}; give a multiple of {_NODE}")
