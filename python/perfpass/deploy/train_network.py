@@ -41,7 +41,7 @@ _GRADIENT_BITS = {"fp16": 16, "bf16": 16, "fp64": 64}  # an element; single prec
 class NetworkTrainCost:
     """A training run of one network: where, how, and what is predicted of it.
 
-    ``step``: one device's step, of ``micro_batch`` samples. ``step_s``: of all ``devices``, with ``micro_batches`` each;
+    ``step``: one device's step, of ``micro_batch`` samples. ``step_s``: of all ``devices``, ``micro_batches`` on each;
     ``parts_s``: of its median the steps of one device, what the all-reduces of gradients add, and waiting for the
     slowest. ``memory_in_use_bytes`` and ``power_w`` are of each device. ``cost``: of ``samples``, empty without.
     """

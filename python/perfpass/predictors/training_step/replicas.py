@@ -7,9 +7,9 @@ step alone and n the devices,
     step(n) / step(1) = 1 + exposed x + straggle log2(n).
 
 DistributedDataParallel starts a bucket's all-reduce while the rest of the backward pass runs (arXiv:2006.15704, section
-3.2), yet steps of NVIDIA's DeepLearningExamples grow by all of it: its kernels take units and bandwidth from those beside
-them, and copies to the buckets come on top. The lower bound lets the backward pass hide what it can. Both constants and
-the spread are fitted by `perfpass.training.data_parallel`, which grades them.
+3.2), yet steps of NVIDIA's DeepLearningExamples grow by all of it: its kernels take units and bandwidth from those
+beside them, and copies to the buckets come on top. The lower bound lets the backward pass hide what it can. Both
+constants and the spread are fitted by `perfpass.training.data_parallel`, which grades them.
 """
 
 from __future__ import annotations
@@ -89,25 +89,36 @@ def exchange(device: Device, devices: int, gradient_bytes: float, fabric: float 
     if devices == 1:
         return Exchange(0.0, 0.0, 0.0, ())
     buckets = max(gradient_bytes / BUCKET_BYTES, 1.0)
-    elements = [min(gradient_bytes, BUCKET_BYTES) / 2]  # NCCL moves bytes; messages in halves stand in
-    node = max(nvlink_domain(device, devices), _NODE)
-    if devices > node:
-        if devices % _NODE:
-            raise ArgumentError(f"{devices} devices fill no whole nodes of {_NODE}; give a multiple of {_NODE}")
-        rate = fabric or fabric_bytes_s(device)
-        found = network.collective(
-            load(), device, "all_reduce", devices, devices // _NODE, elements, "fp16", card_bytes_s=rate
-        )
+    size = min(gradient_bytes, BUCKET_BYTES)
+    if devices <= max(nvlink_domain(device, devices), _NODE):
+        found = _in_a_node(device, min(devices, _NODE), size)
+    elif devices % _NODE:
+        raise ArgumentError(f"{devices} devices fill no whole nodes of {_NODE}; give a multiple of {_NODE}")
     else:
-        found = load().collective(device, "all_reduce", [min(devices, _NODE)], elements, "fp16", stack="nccl")
+        found = _between_nodes(device, devices, size, fabric or fabric_bytes_s(device))
+    return Exchange(buckets * found.seconds, buckets * found.low_s, buckets * found.high_s, found.reasons)
+
+
+def _in_a_node(device: Device, devices: int, size_bytes: float) -> Exchange:
+    elements = [size_bytes / 2]  # NCCL moves bytes; messages in halves stand in
+    found = load().collective(device, "all_reduce", [devices], elements, "fp16", stack="nccl")
     middle, low, high = (float(v[0]) for v in (found.seconds, found.low_s, found.high_s))
-    if _PAIR < devices <= node and not device.link_bytes_s(devices):
-        here = load().collective(device, "all_reduce", [devices], elements, "bf16", **_OTHER_HOST)
-        ends = sorted((middle, float(here.seconds[0])))
+    if devices > _PAIR and not device.link_bytes_s(devices):
+        other = load().collective(device, "all_reduce", [devices], elements, "bf16", **_OTHER_HOST)
+        ends = sorted((middle, float(other.seconds[0])))
         middle, low, high = math.sqrt(ends[0] * ends[1]), min(low, ends[0]), max(high, ends[1])
-    # A network's rate is its user's to say; what it says of its own library is told once, by its note.
-    reasons = tuple(found.support.reasons)
-    return Exchange(buckets * middle, buckets * low, buckets * high, reasons)
+    return Exchange(middle, low, high, tuple(found.support.reasons))
+
+
+def _between_nodes(device: Device, devices: int, size_bytes: float, rate: float) -> Exchange:
+    """The longer of what a node does inside, and of what its network carries, as `kernels.network` counts both."""
+    nodes, inside = devices // _NODE, _in_a_node(device, _NODE, size_bytes)
+    elements = [size_bytes / 2]
+    found = network.collective(load(), device, "all_reduce", devices, nodes, elements, "fp16", card_bytes_s=rate)
+    carried = network.carried("all_reduce", devices, nodes, np.array([size_bytes]))[0] / (rate * network.SHARE)
+    middle = max(inside.seconds, float(carried)) + network.START_S
+    least, most = min(inside.low_s, float(found.low_s[0])), max(inside.high_s, float(found.high_s[0]))
+    return Exchange(middle, least, most, tuple(found.support.reasons))
 
 
 def log_ratio(share: np.ndarray, devices: np.ndarray, constants: Constants = SHIPPED) -> np.ndarray:
