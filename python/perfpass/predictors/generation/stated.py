@@ -56,6 +56,8 @@ STATED: tuple[Stated, ...] = (
     # Integer matrix units: 8,100 to 12,400 on an RTX 4090, 4,000 on an RTX 3090 (7676, 7860, 8062, 8416 of 2024, 24127
     # of 2026).
     Stated("CUDA (GDDR)", _since_ampere, {"packed_flops": 0.28, "activations": 1.0}, packed=True),
+    # 16 bits summed in 16 bits: 11,000 of Llama 2 7B in fp16 on an RTX 4090 (4766).
+    Stated("CUDA (GDDR)", _graphed, {"flops": 0.62, "activations": 1.0}),
     # A token is one CUDA graph from Ampere on. RTX 3090: 157 in q4_0, 58 in bf16 (15802, 14262); RTX 4090: 65 in bf16
     # (15131); RTX 5090: 652 of 1 B in bf16 (24216).
     Stated("CUDA (GDDR)", _graphed, {"weights": 0.95, "packed": 0.77, "kernel_s": 5e-7}, of="tokens"),
@@ -78,10 +80,11 @@ STATED: tuple[Stated, ...] = (
     # At twice that rate: 3,400 in q4_1 on an R9700, 4,200 on an RX 9070 XT, 2,000 on an RX 9060 XT after 4,096 tokens
     # (18816, 26697, 28102).
     Stated("HIP (Radeon)", _of("rdna4"), {"packed_flops": 0.17, "activations": 1.0}, packed=True),
-    # Dot products of four: 1,680 in q4_0 on an RX 6800 XT, 1,080 on an MI50, 820 in q5_0 on a P40 (12135, 27841, 7716).
-    Stated("HIP (Radeon)", _of(*_DOT_OF_FOUR), {"packed_flops": 0.32, "activations": 1.0}, packed=True),
-    Stated("HIP (Instinct)", _of(*_DOT_OF_FOUR), {"packed_flops": 0.32, "activations": 1.0}, packed=True),
-    Stated("CUDA (GDDR)", _of(*_DOT_OF_FOUR), {"packed_flops": 0.32, "activations": 1.0}, packed=True),
+    # Dot products of four: 1,680 in q4_0 on an RX 6800 XT, 1,080 on an MI50, 830 in q5_0 and 930 of Llama 2 7B in q4_0
+    # on a P40 (12135, 27841, 7716, 4766).
+    Stated("HIP (Radeon)", _of(*_DOT_OF_FOUR), {"packed_flops": 0.3, "activations": 1.0}, packed=True),
+    Stated("HIP (Instinct)", _of(*_DOT_OF_FOUR), {"packed_flops": 0.3, "activations": 1.0}, packed=True),
+    Stated("CUDA (GDDR)", _of(*_DOT_OF_FOUR), {"packed_flops": 0.3, "activations": 1.0}, packed=True),
     # None of these: 319 of Llama 2 7B in q4_0 on an RX 5700 XT in 2024, 468 with Vulkan in 2025 (5835, 13324).
     Stated("HIP (Radeon)", _of(*_NO_DOT), {"packed_flops": 0.3, "activations": 1.0}, packed=True),
     Stated("HIP (Instinct)", _of(*_NO_DOT), {"packed_flops": 0.3, "activations": 1.0}, packed=True),
