@@ -200,3 +200,15 @@ def test_more_stages_than_layers_and_ranks_than_heads_are_refused():
     with pytest.raises(ArgumentError, match="do not divide into 3"):
         batch_of("llama-3.1-8b", "h100", devices=3, input_tokens=8, output_tokens=8)
     assert batch_of("llama-3.1-8b", "h100", runtime="llama.cpp", devices=3, input_tokens=8, output_tokens=8)
+
+
+def test_mxfp4_asked_of_a_model_without_experts_is_of_all_its_matrices():
+    """It was of the experts alone, of which a dense model has none: 16 bits in silence."""
+    dense = perfpass.predict_llm("llama-3.1-8b", "mi355x", precision="mxfp4", **LOAD)
+    plain = perfpass.predict_llm("llama-3.1-8b", "mi355x", precision="bf16", **LOAD)
+    assert dense.memory.weights_bytes < 0.4 * plain.memory.weights_bytes
+    assert dense.tpot_ms.median < 0.8 * plain.tpot_ms.median
+    (fitted,) = perfpass.fit("llama-3.1-8b", device="mi355x", precision="mxfp4").answers
+    assert fitted.parts["weights"] == dense.memory.weights_bytes
+    mixture = perfpass.predict_llm("gpt-oss-20b", "mi355x", precision="mxfp4", **LOAD)
+    assert (mixture.serving.quantization.gemm, mixture.serving.quantization.moe) == ("bf16", "mxfp4")

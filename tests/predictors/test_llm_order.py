@@ -97,6 +97,28 @@ def test_a_board_of_more_bandwidth_decodes_faster_than_one_that_was_measured(mod
     assert fast.ttft_ms.median < slow.ttft_ms.median
 
 
+@pytest.mark.parametrize("asked", [{}, {"concurrency": 64}, {"concurrency": 64, "precision": "fp8"}])
+@pytest.mark.parametrize(
+    ("model", "beside_grace", "other"),
+    [
+        ("llama-3.1-8b", "gb200-186gb", "h200-sxm-141gb"), ("llama-3.1-8b", "gb300-279gb", "h200-sxm-141gb"),
+        ("llama-3.1-8b", "gh200-144gb", "h200-sxm-141gb"),
+    ],
+)  # fmt: skip
+def test_a_grace_processor_costs_a_better_board_no_more_than_a_tenth(model, beside_grace, other, asked):
+    own, measured = (perfpass.predict_llm(model, gpu, input_length=1024, output_length=256, **asked)
+                     for gpu in (beside_grace, other))  # fmt: skip
+    assert own.tpot_ms.median <= 1.1 * measured.tpot_ms.median * ROUNDING
+
+
+@pytest.mark.parametrize(("model", "precision"), [("llama-3.1-70b", "fp8"), ("llama-3.1-8b", "bf16")])
+def test_a_gb300_s_products_run_as_a_gb200_s(model, precision):
+    # By counts alone a GB300 took 0.7 of a GB200's time, whose kernels were measured.
+    asked = {"concurrency": 64, "input_length": 1024, "output_length": 256, "precision": precision}
+    old, new = (perfpass.predict_llm(model, gpu, **asked).tpot_ms.median for gpu in ("gb200-186gb", "gb300-279gb"))
+    assert 0.85 * old < new <= old * 1.02
+
+
 def test_a_smaller_model_is_no_slower_than_a_measured_one_of_its_family():
     asked = {"input_length": 1000, "output_length": 200, "concurrency": 16}
     found = [perfpass.predict_llm(f"qwen3-{size}", "h100", **asked) for size in ("0.6b", "1.7b", "8b", "32b")]

@@ -58,13 +58,13 @@ def fewest(device: Device, holds: Callable[[int], bool]) -> int:
 
 
 def fewest_serving(model: LanguageModel, device: Device, serving: Serving, ep: int) -> int:
-    """The fewest tensor ranks whose GPUs hold the weights and one request."""
+    """The fewest tensor ranks whose GPUs hold the weights and one request by the settings of the runtime itself."""
     split = serving.parallelism
 
     def holds(ranks: int) -> bool:
         check_split(model, ranks)
         wider = Parallelism.of(ranks, split.pipeline, split.attention_data, ep)
-        return served(model, device, replace(serving, parallelism=wider)).fits
+        return served(model, device, replace(serving, parallelism=wider)).answer == "yes"
 
     return fewest(device, holds)
 

@@ -122,7 +122,7 @@ def _stored_as(model: LanguageModel, precision: str) -> LanguageModel:
             f"{model.name}: how many bits {precision} takes is not known; ask for the model by its own name, and state "
             f"a precision ({listed(PRECISIONS)})"
         )
-    dense, experts = named_precision(precision)
+    dense, experts = named_precision(precision, mixture=model.is_mixture)
     if model.experts_stored_as == "mxfp4" and dense in ("fp16", "bf16"):
         experts = "mxfp4"  # files of 16 bits keep experts that were published in fewer
     return replace(model, stored_as=dense, experts_stored_as=experts)

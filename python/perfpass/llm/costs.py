@@ -121,15 +121,17 @@ PRECISIONS: dict[str, tuple[str, str]] = {
 }
 
 
-def named_precision(name: str) -> tuple[str, str]:
+def named_precision(name: str, *, mixture: bool = True) -> tuple[str, str]:
     """Precisions of matrices and of experts that a name of PRECISIONS stands for; file types also as Q4_K_M.
+
+    Of a model that is no ``mixture`` all matrices are in what is otherwise one of the experts alone (mxfp4).
 
     Raises ArgumentError for a name that is none.
     """
     found = PRECISIONS.get(name.lower()) if isinstance(name, str) else None
     if found is None:
         raise ArgumentError(unknown("precision", name, PRECISIONS, listed(PRECISIONS)))
-    return found
+    return found if mixture else (found[1], found[1])
 
 
 def listed(names: Iterable[str]) -> str:

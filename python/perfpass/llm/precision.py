@@ -37,7 +37,7 @@ def quantization(
         if changed:
             said = f"{device.name} lacks the arithmetic of what the checkpoint stores; served {', '.join(changed)}"
     else:
-        gemm, moe = named_precision(precision)
+        gemm, moe = named_precision(precision, mixture=model.is_mixture)
         if gemm != moe:  # of the experts alone: the rest is in whichever 16 bits the device has
             gemm = usable(device, gemm)
         check_arithmetic(device, gemm, moe, asked=precision)

@@ -160,7 +160,8 @@ def stored(model: LanguageModel, settings: Settings) -> Stored:
     if name in FORMATS:
         kind, size = FORMATS[name]
         return Stored(Quantization(kind, kind), sizes | {kind: size}, False, name)
-    gemm, moe = (name, name) if name in ELEMENT_BYTES and name not in PRECISIONS else named_precision(name)
+    known = name in ELEMENT_BYTES and name not in PRECISIONS
+    gemm, moe = (name, name) if known else named_precision(name, mixture=model.is_mixture)
     same = (gemm, moe) == (model.stored_as, model.experts_stored_as)
     return Stored(Quantization(gemm, moe), sizes | (dict(model.packed_bytes) if same else {}), same, name.lower())
 

@@ -23,6 +23,7 @@ from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.generation.features import COUNTED, ONE_SEQUENCE, Batch, Sizes, overflow
 from perfpass.predictors.generation.habits import NOTHING, Arithmetic, Habits, Host, Parts, parts_of
 from perfpass.predictors.generation.prediction import Offline, costs_of
+from perfpass.predictors.generation.stated import Stated, stated
 from perfpass.predictors.learned import artefacts, width_words
 from perfpass.predictors.learned.spread import Spread
 
@@ -79,22 +80,6 @@ class Engine:
 _GGML = Arithmetic(half_sums=True, integers=True)
 _NEWEST_GGML = ("llama.cpp, HIP (Radeon)", "llama.cpp, Vulkan")
 LLAMA_CPP = "llama.cpp, "
-# No record has a prompt of packed weights on an NVIDIA board with GDDR. From compute capability 8.0 on, llama.cpp
-# multiplies them by integer matrix units; its pull requests 7676, 7860, 8062, 8416 (2024) and 24127 (2026) state what
-# an 8 B model's prompts then reach: 8,100 to 12,400 tokens/s on an RTX 4090, 4,000 on an RTX 3090. Set by hand to lie
-# among these (4,400 on the RTX 3090, 8,600 to 9,200 on the RTX 4090), no fit has them.
-_GEFORCE, _INTEGER_UNITS = f"{LLAMA_CPP}CUDA (GDDR)", (8, 0)
-_GEFORCE_PROMPTS = {"packed_flops": 0.28, "activations": 1.0}
-# No record has a prompt on an Apple GPU either. It multiplies 16 bits at the rate of its vectors, and llama.cpp's pull
-# request 3084 and discussion 4167 state what Llama 2 7B's prompts of 512 tokens reach of that peak: 0.62 to 0.69 in 16
-# bits and 0.57 to 0.78 in 4 (M1 Pro to M4 Max). Set by hand among these, no fit has them.
-_METAL = f"{LLAMA_CPP}Metal"
-_METAL_PROMPTS = {"flops": 0.72, "packed_flops": 0.68}
-# Intel's boards with HBM: LLM-Inference-Bench's runs in 16 bits on a Max 1550 take 46 ms a token of 7 B (listed as a
-# stack of its own, prompts as long as answers), llama.cpp's page on SYCL states 39 tokens/s in q4_0, and 73 from builds
-# of February 2025 on. Set by hand: 46 ms, and 19 in between the two; no fit has the page's.
-_SYCL_HBM = f"{LLAMA_CPP}SYCL (HBM)"
-_SYCL_HBM_STEPS = {"weights": 0.11, "packed": 0.11, "kernel_s": 3e-5}
 ENGINES: Mapping[str, Engine] = {
     "transformers": Engine("transformers' generate, eager", "eager", _EAGER, layers_each=True),
     "bitsandbytes": Engine("transformers with bitsandbytes' kernels", "eager", _EAGER, layers_each=True),
@@ -260,23 +245,18 @@ class Engines:
         """Those that a batch meets. A device without matrix units reaches more of its peak, which is lower."""
         found = self.named(engine_of(batch))
         peaks = batch.device.peak_flops
-        if engine_of(batch) == _SYCL_HBM:
-            return replace(found, **_SYCL_HBM_STEPS)
-        if self._prompts_are_stated(batch):
-            return replace(found, **(_METAL_PROMPTS if engine_of(batch) == _METAL else _GEFORCE_PROMPTS))
         if batch.runtime in ONE_SEQUENCE and unit_flops(peaks, "fp16") <= peaks.get("fp32", 0.0):
-            return replace(
+            found = replace(
                 found, flops=max(found.flops, self.vector), packed_flops=max(found.packed_flops, self.vector)
             )
-        return found
+        return replace(found, **{name: value for s in self._stated(batch) for name, value in s.habits.items()})
 
-    def _prompts_are_stated(self, batch: Batch) -> bool:
-        """Whether a prompt is priced by what llama.cpp's developers state, since no record has one like it."""
+    def _stated(self, batch: Batch) -> tuple[Stated, ...]:
+        """What llama.cpp's developers state of a board without records of its own (`generation.stated`)."""
         name = engine_of(batch)
-        if name in self.measured:
-            return False
-        integers = (batch.device.compute_capability or (0, 0)) >= _INTEGER_UNITS
-        return name == _METAL or (name == _GEFORCE and is_packed(batch.precision) and integers)
+        if batch.runtime not in ONE_SEQUENCE or batch.device.id in self.measured.get(name, {}).get("devices", ()):
+            return ()
+        return stated(name.removeprefix(LLAMA_CPP), batch.device, packed=is_packed(batch.precision))
 
     def named(self, name: str) -> Habits:
         """Of an engine by its name in ENGINES, its own or of those that it is like."""
@@ -295,7 +275,7 @@ class Engines:
             "laboratory": 1.0,
             "engine": float(own is None),
             "stacked memory": float(own is None and batch.runtime in ONE_SEQUENCE and is_stacked(batch.device))
-            * float(engine_of(batch) != _SYCL_HBM),
+            * float(not any(s.of == "tokens" for s in self._stated(batch))),
             "file type": float(own is not None and packed not in known["files"]),
             "host": (1.0 if not batch.host_bandwidth_bytes_s else _STATED_HOST) * float(host_of(batch) != NOTHING),
             "prompts": float(prompt and "prompt" not in known.get("kinds", ())),
@@ -334,13 +314,11 @@ class Engines:
         reasons = [f"counted from weights, cache and FLOPs by the habits of {engine.shown}"]
         if lacks["engine"]:
             like = ", ".join(ENGINES[n].shown for n in engine.like if n in self.habits)
-            stated = "; prompts by figures of llama.cpp's own pull requests" if self._prompts_are_stated(batch) else ""
-            reach = f"what {like or 'engines of its kind'} reach{stated}"
-            if name == _SYCL_HBM:
-                reach += ", tokens as slow as LLM-Inference-Bench's in 16 bits and llama.cpp's own page says"
-            reasons.append(f"no run of {engine.shown} to learn from: {reach}")
+            reasons.append(f"no run of {engine.shown} to learn from: what {like or 'engines of its kind'} reach")
         elif lacks["device"]:
             reasons.append(f"no run of {engine.shown} on {batch.device.name} to learn from; other boards carry over")
+        for by, of in sorted({(s.by, s.of) for s in self._stated(batch)}):
+            reasons.append(f"{of} by figures of {by}")
         if lacks["file type"]:
             timed = "16-bit" if is_packed(batch.precision) else "packed"
             reasons.append(f"with {engine.shown}, {timed} weights alone were timed")

@@ -7,7 +7,8 @@ was measured, which stands; and all that was not measured stays between what was
 
 A better board than one that a model was measured on takes at most as much of that one's time as the bases of both say:
 what was measured tells how fast the model's software is, the base what the board changes. Without that it would be told
-the very time of the lesser one wherever its base lies above what was measured there.
+the very time of the lesser one wherever its base lies above what was measured there. Beside a Grace processor a board
+may take a tenth more than that: its host is another, its chip is not.
 
 Tokens of a batch that runs short of memory come faster than those of one that has room for all: of the time per output
 token only workloads compare in which no request waits.
@@ -24,7 +25,7 @@ import numpy as np
 
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
-from perfpass.devices.order import no_better
+from perfpass.devices.order import host, host_but_grace, no_better
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import lacking, peak_flops
@@ -47,6 +48,9 @@ class Predictor(Protocol):
 # A set-up measured at this distance (features.position) speaks for a device: another version, or twice as many
 # GPUs. By hand.
 _NEAR = 1.0
+# How much longer than by its chip a board may take whose host is a Grace processor, or the other way. By hand: of
+# DeepSeek-V3 with prefill and decode apart GB200s take 0.98 of the base's time per token, B200s 0.96, H200s 1.03.
+_OTHER_HOST = 1.1
 
 
 @dataclass(frozen=True)
@@ -132,8 +136,12 @@ def _carried(own: Alone, found: np.ndarray, known: list[Alone], values: list[np.
         return found
     most = np.full(found.shape[1], np.inf)
     for other, value in zip(known, values, strict=True):
-        if other.evidence == "measured" and other.family == own.family and _no_more(own, other):
-            most = np.where(other.compares(target), np.minimum(most, _share(own, other, target) * value[0]), most)
+        if other.evidence != "measured" or other.family != own.family:
+            continue
+        alike = _no_more(own, other)
+        if alike or _no_more(own, other, host_but_grace):
+            share = _share(own, other, target) * (1.0 if alike else _OTHER_HOST)
+            most = np.where(other.compares(target), np.minimum(most, share * value[0]), most)
     return found * np.minimum(most / found[0], 1.0)
 
 
@@ -178,14 +186,16 @@ def _rate(precision: str, device: Device) -> float:
     return peak_flops(device.peak_flops, precision)
 
 
-def _no_more(one: Alone, other: Alone) -> bool:
-    """Whether ``one`` takes no longer than ``other``: no larger a model on a device that is behind in nothing."""
+def _no_more(one: Alone, other: Alone, hosts: Callable[[Device], str] = host) -> bool:
+    """Whether ``one`` takes no longer than ``other``: no larger a model on a device that is behind in nothing, in a
+    host that is alike by ``hosts``.
+    """
     split, q = one.serving.parallelism, one.serving.quantization
     rates: list[Callable[[Device], float]] = [partial(_rate, precision) for precision in (q.gemm, q.moe)]
     if split.gpus > 1 or one.serving.mode != "agg":
         rates += [lambda d: d.link_bytes_s(split.stage), lambda d: d.pcie_bandwidth_bytes_s]
     smaller = one.family == other.family or no_larger(one.model, other.model)
-    return smaller and no_better(other.device, one.device, *rates)
+    return smaller and no_better(other.device, one.device, *rates, hosts=hosts)
 
 
 @cache

@@ -26,8 +26,9 @@ NETWORK_BYTES_S = 50e9
 # GPUs that NVLink joins: 8 on an HGX board, 72 in a rack of GB200 or GB300 NVL72.
 NVLINK_GPUS, NVLINK_GPUS_RACK = 8, 72
 _IN_RACKS = ("gb200", "gb300")
-# The B300's products run as the B200's, which served runs show (docs/research/serving.md); it has more memory.
-_AS_MEASURED = {"b300-sxm-288gb"}
+# The B300's products run as the B200's, which served runs show (docs/research/serving.md), and so the GB300's as the
+# GB200's; they have more memory.
+_AS_MEASURED = {"b300-sxm-288gb", "gb300-279gb"}
 
 
 @dataclass(frozen=True)
