@@ -11,6 +11,7 @@ from operator_tables import convolution, table
 from perfpass import devices
 from perfpass.graph.table import Tables
 from perfpass.predictors import roofline
+from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.features import FEATURES, graph_vectors
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.predictors.way import Way
@@ -93,3 +94,51 @@ def test_features_are_averages_over_the_time_of_each_operator():
     assert value["gemm_k"] == pytest.approx(np.average(np.log2([r["k"] for r in rows]), weights=share), rel=1e-5)
     assert value["k_from_9.01"] == pytest.approx(share[:2].sum(), rel=1e-5)
     assert np.isnan(value["attention_m"])
+
+
+def product(tokens, width=2, count=1.0):
+    """A row of ``table``: products of activations of ``tokens`` by 64, as attention in parts has them."""
+    macs = 96 * tokens * tokens * 64
+    moved = {"bytes_read": 96 * 2 * tokens * 64 * width, "bytes_written": 96 * tokens * tokens * width}
+    sizes = {"b": 96, "m": tokens, "n": tokens, "k": 64, "output_elements": 96 * tokens * tokens}
+    return {"op": "matmul", "macs": macs, "flops": 2 * macs, **sizes, **moved, "count": count}
+
+
+ONES = np.ones((len(SOFTWARE), len(GROUPS)))
+
+
+def test_no_product_is_faster_than_what_the_power_limit_feeds():
+    rows = [convolution(64, area=49, width=4), convolution(64, channels=1024, groups=4, width=4)]
+    flops = np.array([row["flops"] for row in rows])
+    t4 = graph_vector(table(rows), Way(devices.device("t4"), "fp32"), ONES)
+    fed = flops / operators.rate(devices.device("t4"), "fp32")
+    assert t4.row_s == pytest.approx(fed)
+    assert t4.row_s.sum() > 2.0 * flops.sum() / devices.device("t4").peak_flops["fp32"]
+    # What a kernel falls short of its rate at the clock is not charged to the watts besides.
+    slow = ONES * 3.0
+    slower = graph_vector(table(rows), Way(devices.device("t4"), "fp32"), slow).row_s
+    assert slower == pytest.approx(np.maximum(3.0 * flops / devices.device("t4").peak_flops["fp32"], fed))
+
+
+def test_products_of_an_odd_length_find_no_matrix_unit_in_eager_halves():
+    a100 = devices.device("a100-sxm4-80gb")
+
+    def per_flop(tokens, precision, runtime="torch"):
+        row = product(tokens, 4 if precision == "fp32" else 2, count=1000.0)
+        return graph_vector(table([row]), Way(a100, precision, runtime), ONES).row_s[0] / row["flops"]
+
+    assert per_flop(577, "fp16") == pytest.approx(1000 / a100.peak_flops["fp32"])
+    assert per_flop(577, "fp16") > 3 * per_flop(576, "fp16")
+    for way in (("fp32", "torch"), ("fp16", "torch.compile")):
+        assert per_flop(577, *way) == pytest.approx(per_flop(576, *way), rel=0.01)
+
+
+def test_matrix_units_at_half_their_rate_are_fed_more_of_it():
+    row = convolution(512, area=9)
+    share = {}
+    for name in ("rtx-3090", "a100-sxm4-80gb", "p100-pcie-16gb"):
+        found = graph_vector(table([row]), Way(devices.device(name), "fp16"), ONES)
+        share[name] = row["flops"] / found.row_s[0] / devices.device(name).peak_flops["fp16"]
+    assert share["rtx-3090"] == pytest.approx(1.0)
+    assert share["a100-sxm4-80gb"] == pytest.approx(0.8)
+    assert share["p100-pcie-16gb"] == pytest.approx(1.0)

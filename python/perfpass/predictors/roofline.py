@@ -102,18 +102,24 @@ def software_index(way: Way) -> int:
 
 @dataclass(frozen=True)
 class Bound:
-    """Roofline of every row of an operator table. All arrays have length R; times are of one execution, in seconds."""
+    """Roofline of every row of an operator table. All arrays have length R; times are of one execution, in seconds.
+
+    ``slowed``: what the kernels of a row take over ``compute_s``. ``fed_s``: what the power limit makes of the FLOPs
+    that are asked, which no kernel is faster than; 0 where nobody counts it.
+    """
 
     compute_s: np.ndarray
     memory_s: np.ndarray
     bytes: np.ndarray
     launched: np.ndarray  # 0 for views
     group: np.ndarray  # index into GROUPS, or into those of the caller
+    slowed: np.ndarray | float = 1.0
+    fed_s: np.ndarray | float = 0.0
 
     @property
     def roof_s(self) -> np.ndarray:
         """The bound with the least duration of a kernel."""
-        return np.maximum(np.maximum(self.compute_s, self.memory_s), KERNEL_S) * self.launched
+        return np.maximum(np.maximum(self.compute_s * self.slowed, self.memory_s), KERNEL_S) * self.launched
 
 
 def sustained_flops(device: Device, precision: str) -> float:
@@ -171,6 +177,11 @@ def _depthwise(table: Any) -> np.ndarray:
     return (np.asarray(table.op_class) == _CONVOLUTION) & (np.asarray(table.groups) > 1) & (np.asarray(table.n) <= 2)
 
 
+def products(table: Any) -> np.ndarray:
+    """[R] whether an operator is a product that matrix units run where a board has them."""
+    return np.asarray(_GEMM[np.asarray(table.op_class)] & ~_depthwise(table))
+
+
 def bound(
     table: Any, way: Way, byte_scale: float | np.ndarray = 1.0, *, group: np.ndarray | None = None, cached: bool = True,
 ) -> Bound:  # fmt: skip
@@ -182,11 +193,11 @@ def bound(
     classes = np.asarray(table.op_class)
     device, rate = way.device, RATES[way.precision]
     vector = sustained_flops(device, "fp64" if rate == "fp64" else "fp32")
-    products = _GEMM[classes] & ~_depthwise(table)
-    peak = np.where(products, sustained_flops(device, rate), vector)
+    of_products = products(table)
+    peak = np.where(of_products, sustained_flops(device, rate), vector)
     if rate == "fp32" and "tf32" in device.peak_flops:
         # cuDNN convolutions use TF32 by default, matrix products do not (torch.backends.cudnn.allow_tf32).
-        peak = np.where(products & (classes == _CONVOLUTION), sustained_flops(device, "tf32"), peak)
+        peak = np.where(of_products & (classes == _CONVOLUTION), sustained_flops(device, "tf32"), peak)
     if device.kind == "gpu":
         generic = _depthwise(table) & (np.asarray(table.kernel_area) > _OWN_KERNEL)
         peak = np.where(generic, peak * GENERIC_DEPTHWISE, peak)

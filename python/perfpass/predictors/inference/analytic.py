@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from perfpass.features import Tables
     from perfpass.predictors.calibration.schedules import Schedules
     from perfpass.predictors.estimate import Run
+    from perfpass.predictors.inference.predictor import InferencePredictor
     from perfpass.predictors.way import Way
 
 # Shares of the two roofs. Fitted by least mean |log error|, with the issue times of `roofline`, on up to 80 records of
@@ -63,15 +64,16 @@ class AnalyticPredictor:
         """Reads the shipped widths, or those in ``folder``. Raises ArtefactError."""
         self._times: OperatorTimes | None = None
         self._engines: EngineTimes | None = None
+        self._fp32: InferencePredictor | None = None
         self._schedules: Schedules | None = None
         manifest = artefacts.Artefact(folder or artefacts.shipped(self.name)).manifest
         self._spread = {kind: Spread.from_dict(values) for kind, values in manifest["spread"].items()}
         self._measured: dict[str, list[str]] = manifest["measured"]
 
-    def priced(self, times: OperatorTimes, engines: EngineTimes) -> AnalyticPredictor:
-        """The same with other times of operators, and of them in engines, than those that ship."""
+    def priced(self, times: OperatorTimes, engines: EngineTimes, fp32: InferencePredictor) -> AnalyticPredictor:
+        """The same with other times of operators, and of them in engines, and another predictor of fp32 in PyTorch."""
         other = copy(self)
-        other._times, other._engines = times, engines
+        other._times, other._engines, other._fp32 = times, engines, fp32
         return other
 
     def scheduled(self, schedules: Schedules) -> AnalyticPredictor:
@@ -100,6 +102,13 @@ class AnalyticPredictor:
             times = self._engine(way) or self._times or OperatorTimes.load()
             seconds = times.seconds(tables, way)
             row_ms, latency, issue_ms = 1e3 * seconds.row, 1e3 * seconds.total, 1e3 * seconds.host
+            if way.precision == "tf32" and way.runtime in ISSUE_S:
+                in_fp32 = self._in_fp32_ms(runs, way)
+                notes.add(0, in_fp32 < latency, "as in fp32, whose kernels TF32 allows", vouched=True)
+                row_ms, latency = (
+                    row_ms * np.minimum(1.0, in_fp32 / latency)[tables.graph],
+                    np.minimum(latency, in_fp32),
+                )
             if way.runtime in _COMPILED:
                 engine = (self._engines or EngineTimes.load()).seconds(tables, replace(way, runtime=_QUICKEST))
                 plain = latency
@@ -138,6 +147,18 @@ class AnalyticPredictor:
             **learned,
         }
         return found, notes, row_ms
+
+    def _in_fp32_ms(self, runs: Runs, way: Way) -> np.ndarray:
+        """[N] milliseconds of the same in fp32, by the predictor of PyTorch.
+
+        TF32 is a leave that libraries may take: with it nothing is slower. Its own level is largely that of other
+        frameworks on boards of compute capability 8.0, where fp32 is an eighth of it.
+        """
+        from perfpass.predictors.inference.predictor import InferencePredictor
+
+        asked = self._fp32 or InferencePredictor.load()
+        columns, _ = asked.columns(runs, replace(way, precision="fp32"))
+        return 1e3 * np.asarray(columns["median_s"])
 
     def _priced(self, tables: Tables, way: Way) -> tuple[np.ndarray, np.ndarray]:
         """Seconds of one execution of every row without its issuing [R], and its family [R]."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.graph import OPERATOR_CLASSES
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.predictors import roofline
 from perfpass.predictors.learned.ratios import RatioFeatures, Sums, Vectors
@@ -14,7 +16,10 @@ from perfpass.predictors.roofline import GROUPS
 if TYPE_CHECKING:
     from perfpass.predictors.way import Way
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
+_ALIGNED = 8  # halves in 16 bytes, which a load of matrix units takes
+_MATMUL, _CONV3X3 = GROUPS.index("matmul"), GROUPS.index("conv3x3")
+_CONVOLUTION = OPERATOR_CLASSES.index("convolution")
 _COMPUTE_SHARES = ("conv1x1", "conv3x3", "conv_large", "conv_grouped", "dense", "matmul", "attention")
 _COMPUTE_GROUPS = np.array([GROUPS.index(g) for g in _COMPUTE_SHARES])
 _CACHE_EDGES = (-12, -2, 0, 2, 4)  # log2 of bytes over cache
@@ -93,9 +98,44 @@ def _software(way: Way) -> list[float]:
     ]
 
 
+def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> roofline.Bound:
+    """The roofline of every row, with what eager kernels and a board's watts make of it on GPUs.
+
+    Matrix units that are held to half their rate (GeForce) are fed more of it than others. Products of two activations
+    whose rows are no multiple of 8 halves find no kernel of matrix units in eager PyTorch (attention in parts over 49,
+    197 or 577 tokens), and compiled graphs pad them. What the power limit feeds, no kernel exceeds, however well it
+    does at the clock: a T4 (70 W) has less than half of its peaks in products of fp32.
+    """
+    roof = roofline.bound(table, way, byte_scale)
+    device, rate = way.device, roofline.RATES[way.precision]
+    if device.kind != "gpu":
+        return roof
+    # Imported here: nothing of it is asked on a CPU.
+    from perfpass.predictors.inference import operators
+
+    classes, flops = np.asarray(table.op_class), np.asarray(table.flops, dtype=np.float64)
+    products = roofline.products(table)
+    vector = operators.rate(device, "fp64" if rate == "fp64" else "fp32")
+    fed = np.where(products, operators.rate(device, rate), vector)
+    slowed = np.ones(len(flops))
+    if operators.on_matrix_units(way):
+        slowed = np.where(products, operators.HALVED_REACH / operators.reached(device, rate), slowed)
+        if way.runtime == "torch":
+            odd = (np.asarray(table.n) % _ALIGNED != 0) | (np.asarray(table.k) % _ALIGNED != 0)
+            odd &= roof.group == _MATMUL
+            slowed = np.where(odd, roofline.sustained_flops(device, rate) / device.peak_flops["fp32"], slowed)
+            fed = np.where(odd, vector, fed)
+    elif rate == "fp32":
+        if "tf32" in device.peak_flops:
+            fed = np.where(products & (classes == _CONVOLUTION), operators.rate(device, "tf32"), fed)
+        else:
+            fed = np.where(roof.group == _CONV3X3, fed * operators.WINOGRAD_JOULES, fed)
+    return replace(roof, slowed=slowed, fed_s=np.where(products, flops / fed, 0.0))
+
+
 def graph_sums(table: OperatorColumns, batch: int, way: Way, byte_scale: float = 1.0) -> Sums:
     """The sums of one graph, which no efficiency changes."""
-    roof = roofline.bound(table, way, byte_scale)
+    roof = _roof(table, way, byte_scale)
     return _sums(Tables.one(table), np.array([batch]), way, byte_scale, roof).take(0)
 
 
@@ -115,6 +155,6 @@ def graph_vectors(
 
     ``efficiency`` [len(SOFTWARE), len(GROUPS)]: measured time over roofline time, by kind of software.
     """
-    roof = roofline.bound(tables.table, way, byte_scale)
+    roof = _roof(tables.table, way, byte_scale)
     sums = _sums(tables, batch, way, byte_scale, roof)
     return RATIOS.vectors(sums, roof, tables, efficiency[roofline.software_index(way)])

@@ -74,7 +74,7 @@ _FULL_RATE = {
     (8, 9): 4.0,
     (12, 0): 4.0,
 }  # halves on matrix units over fp32, where nothing is held back
-_HALVED_REACH = 1.25
+HALVED_REACH = 1.25
 _JOULES_OVER_HALF = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "int8": 0.5, "fp8": 0.5}
 # From Ada on, boards with fewer watts an SM run at lower voltage: an L4 (1.2 W) feeds a third more than its watts say.
 _WATTS_PER_SM, _VOLTAGE_EXPONENT = 2.4, 0.45
@@ -87,7 +87,7 @@ _AREA_EXPONENT = {"vector": 0.2, "matrix": 0.3}
 _PROLOGUE_K = 32  # of the inner dimension, that filling a tile's pipeline costs
 # A fused attention's rate grows with the keys that a block of queries shares its start and its softmax over.
 _ATTENTION_KEYS = 350.0
-_WINOGRAD_JOULES = 1.35
+WINOGRAD_JOULES = 1.35
 _MATRIX_UNITS_FROM = (7, 0)  # the compute capability
 _CACHE_SPEED = 2.5  # of the last-level cache over memory's bandwidth
 _CACHED_SHARE = 0.5  # of the cache that an operator finds its inputs and outputs in
@@ -179,7 +179,7 @@ def rate(device: Device, precision: str) -> float:
     return float(min(peak, max(vector, budget / joules)))
 
 
-def _reached(device: Device, precision: str) -> float:
+def reached(device: Device, precision: str) -> float:
     """What kernels reach of matrix units over `EFFICIENCY`: more of those that are held to half their rate.
 
     Consumer boards sum halves in fp32 at half the rate of their professional sisters (GeForce: 71 TFLOP/s of an RTX
@@ -187,7 +187,7 @@ def _reached(device: Device, precision: str) -> float:
     """
     usual = _FULL_RATE.get((device.compute_capability or (0, 0)), 0.0)
     halved = device.peak_flops.get("fp16", 0.0) < 0.75 * usual * device.peak_flops["fp32"]
-    return _HALVED_REACH if halved and precision in ("fp16", "bf16", "tf32") else 1.0
+    return HALVED_REACH if halved and precision in ("fp16", "bf16", "tf32") else 1.0
 
 
 def _joules(table: Mapping[float, float], capability: tuple[int, int]) -> float:
@@ -295,7 +295,7 @@ def _speeds(
         top, packed = device.peak(name), rate(device, name)
         vector, limited, matrix = vector * (packed / limited), packed, np.zeros(len(kind))
     on_matrix = matrix > 0
-    fed = np.where(kind == _F["conv3x3"], np.minimum(top, vector * _WINOGRAD_JOULES), vector)
+    fed = np.where(kind == _F["conv3x3"], np.minimum(top, vector * WINOGRAD_JOULES), vector)
     speed = fed
     if engine and name != "fp64":
         speed = vector * (top / limited)
@@ -312,6 +312,12 @@ def _packed(way: Way) -> bool:
     return older and name in ("fp16", "bf16") and way.device.peak(name) > way.device.peak_flops["fp32"]
 
 
+def on_matrix_units(way: Way) -> bool:
+    """Whether products in the precision of ``way`` run in halves on matrix units."""
+    name = PRECISIONS[way.precision][1]
+    return name in ("fp16", "bf16") and way.device.peak(name) > way.device.peak_flops["fp32"] and not _packed(way)
+
+
 def _rates(table: Any, way: Way, kind: np.ndarray, generic: float) -> tuple[np.ndarray, np.ndarray]:
     """[R] FLOP/s of vector units, and of matrix units where a row runs there, else 0.
 
@@ -325,12 +331,12 @@ def _rates(table: Any, way: Way, kind: np.ndarray, generic: float) -> tuple[np.n
     libraries = device.kind == "gpu" and ISSUED_AS[way.runtime] != "engine"
     vector = np.where(large & libraries, vector * generic, vector)
     products = _PRODUCTS[kind] & (kind != _F["conv_depthwise"])
-    best = rate(device, name) * _reached(device, name)
+    best = rate(device, name) * reached(device, name)
     if name == "fp32" and "tf32" in device.peak_flops:
         # cuDNN convolutions use TF32 by default, TensorRT all products.
         where = products if way.runtime == "tensorrt" else products & (np.asarray(table.op_class) == _CONVOLUTION)
         return vector, np.where(
-            where & (kind != _F["attention_vector"]), rate(device, "tf32") * _reached(device, "tf32"), 0.0
+            where & (kind != _F["attention_vector"]), rate(device, "tf32") * reached(device, "tf32"), 0.0
         )
     if name in ("fp32", "fp64") or best <= vector.max(initial=0.0):
         return vector, np.zeros(len(kind))

@@ -333,13 +333,17 @@ class RatioTrees(ABC):
             return base + learned
         host = roofline.issue_share(self._issue(vectors.values)).reshape(learned.shape)
         usual = np.clip(1.0 + learned / _TOO_MANY, 0.0, 1.0)
-        usually = np.clip(learned, *np.log(self.settings.host)) + self._issued_beside(vectors, way).reshape(
+        usually = np.clip(learned, *np.log(self._host(way.device))) + self._issued_beside(vectors, way).reshape(
             learned.shape
         )
         issued = usual * usually + (1.0 - usual) * learned
         device, issued = (np.exp(roofline.SMOOTHNESS * v) for v in (learned, issued))
         found: np.ndarray = base + np.log((1.0 - host) * device + host * issued) / roofline.SMOOTHNESS
         return found
+
+    def _host(self, device: Device) -> tuple[float, float]:
+        """As `Settings.host`, of the host that is assumed beside a device."""
+        return self.settings.host
 
     def _issued_beside(self, vectors: Vectors, way: Way) -> np.ndarray:
         """[N, K] log of what the host issues over the operators of the graphs."""

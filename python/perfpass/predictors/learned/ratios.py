@@ -49,6 +49,7 @@ class Sums:
     log_weights: np.ndarray
     own: np.ndarray  # [K] numbers that the area adds
     context: np.ndarray  # [C] software and device
+    fed: np.ndarray  # [G] FLOPs over what the power limit feeds, seconds
 
     @classmethod
     def stacked(cls, graphs: Sequence[Sums]) -> Sums:
@@ -157,6 +158,7 @@ class RatioFeatures:
             log_weights=log_weights,
             own=np.empty((number, 0)) if own is None else own,
             context=np.column_stack([software, np.tile(_device(way), (number, 1))]),
+            fed=by_group(roof.fed_s * roof.launched * count),
         )
 
     def of(self, sums: Sums, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -164,6 +166,7 @@ class RatioFeatures:
 
         ``factor`` [N, G]: measured time over roofline time, by each graph's row of the efficiencies.
         """
+        factor = _held(factor, sums)
         time = sums.seconds * factor
         device_s = np.maximum(time.sum(axis=1), 1e-9)
         kernels = np.maximum(sums.kernels.sum(axis=1), 1.0)
@@ -197,7 +200,8 @@ class RatioFeatures:
     def vectors(self, sums: Sums, roof: roofline.Bound, tables: Tables, factor: np.ndarray) -> Vectors:
         """All features of the N graphs ``tables`` of one kind of software, whose efficiencies are ``factor`` [G]."""
         values, base_s = self.of(sums, np.tile(factor, (len(sums.log_batch), 1)))
-        return Vectors(values, base_s, roof.roof_s * factor[roof.group] * tables.count, tables.graph, sums)
+        held = _held(factor, sums)[tables.graph, roof.group]
+        return Vectors(values, base_s, roof.roof_s * held * tables.count, tables.graph, sums)
 
     def _columns(self, table: OperatorColumns, device: Device, roof: roofline.Bound) -> np.ndarray:
         """[S, R] sizes that are averaged over time, then the bins of the histograms as 0 and 1."""
@@ -208,6 +212,11 @@ class RatioFeatures:
             found = np.searchsorted(edges[1:], sizes[size], side="right") == np.arange(len(edges))[:, None]
             bins += [*(found & product if size in "kn" else found)]
         return np.stack([*(sizes[name] for name in self._sizes), *bins])
+
+
+def _held(factor: np.ndarray, sums: Sums) -> np.ndarray:
+    """[N, G] ``factor`` on roofline time, or what the power limit makes of it where that is more."""
+    return np.maximum(factor, sums.fed / np.maximum(sums.seconds, 1e-30))
 
 
 def _device(way: Way) -> list[float]:

@@ -155,7 +155,8 @@ def left_out(
         without = source if by == "source" else way.device.parent or way.device.id
         found = learned if learned.covers(way) else predictor_of(way)
         if isinstance(found, AnalyticPredictor):
-            return (analytic or found).priced(times(without), in_engines(without))
+            priced = learned.priced(times(without))
+            return (analytic or found).priced(times(without), in_engines(without), priced)
         return found.priced(times(without)) if isinstance(found, InferencePredictor) else found
 
     return chosen
