@@ -136,7 +136,9 @@ def _grade_folds(
         for name in np.unique(side[fold.test]):
             asked = held.take(np.isin(held.row, fold.test) & (side[held.row] == name))
             below, above = time_widths.bounds(
-                evidence.parts(str(name), without=fold.test), time_widths.of_networks(dataset, asked)
+                evidence.parts(str(name), without=fold.test),
+                time_widths.of_networks(dataset, asked),
+                calibrate.LEAST.get(str(name)),
             )
             low[asked.row], high[asked.row] = predicted[asked.row] * np.exp(below), predicted[asked.row] * np.exp(above)
     # Devices with few records are not predicted as known ones: the device split grades them.
@@ -217,7 +219,7 @@ def _judged(
     rows = experiment.rows[kept]
     of_devices = np.flatnonzero(np.isin(dataset.rows.device.to_numpy(), list(experiment.devices)))
     parts = evidence.parts(experiment.kind, without=of_devices, devices=experiment.devices)
-    low, high = (v[kept] for v in time_widths.bounds(parts, experiment.errors))
+    low, high = (v[kept] for v in time_widths.bounds(parts, experiment.errors, calibrate.LEAST.get(experiment.kind)))
     return _Judged(rows, experiment.predicted_s[kept], experiment.base_s[kept], dataset.measured_s[rows], low, high)
 
 

@@ -54,11 +54,16 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         )  # fmt: skip
 
     # What is off on other sources is known once there is a predictor to ask.
-    place, _ = write({name: time_widths.fit(parts) for name, parts in held.items()})
+    place, _ = write({name: time_widths.fit(parts, calibrate.LEAST.get(name)) for name, parts in held.items()})
     other = outside.answers(folder, InferencePredictor(place))
     say(f"{len(other.rows)} questions of other sources")
     kind = other.kind
-    place, size = write({name: time_widths.fit([*p, other.take(kind == name).errors]) for name, p in held.items()})
+    place, size = write(
+        {
+            name: time_widths.fit([*p, other.take(kind == name).errors], calibrate.LEAST.get(name))
+            for name, p in held.items()
+        }
+    )
     say(f"wrote {place}: {size / 1e6:.1f} MB")
     return place
 
