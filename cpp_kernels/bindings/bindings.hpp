@@ -21,6 +21,7 @@ namespace nb = nanobind;
 
 void register_graph(nb::module_& m);
 void register_onnx(nb::module_& m);
+void register_engine(nb::module_& m);
 void register_cost(nb::module_& m);
 void register_features(nb::module_& m);
 void register_memory(nb::module_& m);

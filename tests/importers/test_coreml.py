@@ -227,7 +227,16 @@ def twins(path: Path) -> tuple[OpGraph | None, OpGraph | PerfPassError]:
 
 def written(graph: OpGraph) -> dict[str, object]:
     """All that a graph holds, numbers of texts aside."""
-    columns = ("op", "attributes", "repeat", "input_offset", "inputs", "output_offset", "outputs", "tensor_dtype")
+    columns: tuple[str, ...] = (
+        "op",
+        "attributes",
+        "repeat",
+        "input_offset",
+        "inputs",
+        "output_offset",
+        "outputs",
+        "tensor_dtype",
+    )
     columns += ("tensor_role", "shape_offset", "dims", "graph_inputs", "graph_outputs")
     found: dict[str, object] = {name: getattr(graph.core, name).tolist() for name in columns}
     for name in ("tensor_name", "node_name", "source_op"):
@@ -279,9 +288,12 @@ def test_operations_that_are_alike_are_lowered_once_and_as_if_each_were(tmp_path
     with package.opened(path) as model:
         meaning = alike._Meaning([(Value("float32", (4, 4)), None, False)])
         block = reader._block(model.one(502).map(2), {"x"})
-        block.program(
-            [("x", "float32", (4, 4))], meaning.value, lambda *read: asked.append(1) or meaning.operation(*read)
-        )
+
+        def operation(message: Message, read: list[tuple[str, int]]) -> object:
+            asked.append(message.text(1))
+            return meaning.operation(message, read)
+
+        block.program([("x", "float32", (4, 4))], meaning.value, operation)
     assert len(asked) < 20
 
 
