@@ -25,7 +25,7 @@ from typing import Any
 
 import format_framework_files as framework
 import numpy as np
-from report import publish, summary
+from report import publish, summary, versions
 from result_tables import reader_table
 
 from perfpass import features, load
@@ -432,7 +432,8 @@ def main() -> None:
     if options.only and options.json is None:
         parser.error("--only keeps the rows of a FILE: give --json")
     os.environ.setdefault("OPENVINO_LOG_LEVEL", "0")
-    stored = json.loads(options.json.read_text())["rows"] if options.only and options.json.exists() else []
+    before = json.loads(options.json.read_text()) if options.only and options.json.exists() else {}
+    stored = before.get("rows", [])
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         for way in FORMATS:
@@ -444,7 +445,8 @@ def main() -> None:
             except ImportError as error:
                 print(f"{way.name} is left out: {error}", file=sys.stderr)
     print(reader_table(rows))
-    publish("format_readers", {"rows": rows}, PACKAGES, options.json)
+    named = before.get("versions", {}) | versions("perfpass", *PACKAGES)  # of rows that stay too
+    publish("format_readers", {"versions": named, "rows": rows}, PACKAGES, options.json)
 
 
 if __name__ == "__main__":

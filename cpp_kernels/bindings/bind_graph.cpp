@@ -26,15 +26,6 @@ nb::object column(nb::handle self) {
   }
 }
 
-TensorRole role_from_name(std::string_view name) {
-  if (name == "activation") return TensorRole::activation;
-  if (name == "input") return TensorRole::input;
-  if (name == "weight") return TensorRole::weight;
-  if (name == "literal") return TensorRole::literal;
-  throw Error(ErrorCode::argument,
-              "tensor role '" + std::string(name) + "'; allowed are activation, input, weight and literal");
-}
-
 using Array64 = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig>;
 
 /// The same graph with other sizes: `dims` replaces the concatenated dimensions, all else stays.
@@ -71,6 +62,15 @@ std::string shown(nb::handle value) {
 }
 
 }  // namespace
+
+TensorRole role_from_name(std::string_view name) {
+  if (name == "activation") return TensorRole::activation;
+  if (name == "input") return TensorRole::input;
+  if (name == "weight") return TensorRole::weight;
+  if (name == "literal") return TensorRole::literal;
+  throw Error(ErrorCode::argument,
+              "tensor role '" + std::string(name) + "'; allowed are activation, input, weight and literal");
+}
 
 NodeAttributes attributes_from_dict(const nb::dict& values) {
   NodeAttributes attributes;

@@ -1,6 +1,7 @@
 #include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/string_view.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstring>
 #include <memory>
@@ -8,6 +9,7 @@
 
 #include "bindings.hpp"
 #include "perfpass/message_fields.hpp"
+#include "perfpass/mil_program.hpp"
 
 namespace perfpass::bindings {
 namespace {
@@ -159,6 +161,36 @@ class Message {
     return nb::make_tuple(kind, outputs, arguments);
   }
 
+  /// The graph of a block of MIL (mil_program.hpp), or None. `inputs`: [(name, type, shape)]. `value` gives type, shape
+  /// and role of what stands in these bytes, None for a text; `operation` what an operation became: None, the place of
+  /// what it passes on, or (kind, source, attributes, inputs, [(type, shape, role)] of constants within).
+  nb::object program(const nb::list& inputs, const nb::callable& value, const nb::callable& operation) const {
+    const Buffer borrowed(data_);
+    const auto budget = std::make_shared<FieldBudget>(*budget_);
+    const auto message = [&](MilSpan span) { return Message(data_, span.begin, span.end, budget); };
+    MilMeaning meaning;
+    meaning.value = [&](MilSpan type, bool is_constant, std::optional<MilSpan> given) {
+      const nb::object stored = given ? nb::cast(message(*given)) : nb::none();
+      const nb::bytes content(borrowed.bytes().data() + type.begin, type.end - type.begin);
+      return value_from(value(content, is_constant, stored, nb::cast(budget)));
+    };
+    meaning.operation = [&](MilSpan span, std::span<const MilRead> read) -> std::optional<MilLowered> {
+      nb::list places;
+      for (const MilRead& one : read) places.append(nb::make_tuple(one.name, one.value));
+      return lowered_from(operation(message(span), places));
+    };
+    std::vector<MilInput> given;
+    for (const nb::handle one : inputs) {
+      const auto row = nb::cast<nb::tuple>(one);
+      MilInput& input = given.emplace_back();
+      input.name = nb::cast<std::string_view>(row[0]);
+      input.value = {dtype_from_name(nb::cast<std::string_view>(row[1])), nb::cast<std::vector<std::int64_t>>(row[2]),
+                     TensorRole::input};
+    }
+    std::optional<OpGraph> graph = read_mil_block(borrowed.bytes(), {begin_, end_}, *budget, given, meaning);
+    return graph ? nb::cast(std::move(*graph)) : nb::none();
+  }
+
   nb::dict map(std::uint64_t number) const {
     nb::dict found;
     std::size_t count = 0;
@@ -174,6 +206,29 @@ class Message {
 
  private:
   friend class Messages;
+
+  static MilValue value_from(const nb::object& row) {
+    if (row.is_none()) return {DType::undefined, {}, TensorRole::literal, false};
+    const auto parts = nb::cast<nb::tuple>(row);
+    return {dtype_from_name(nb::cast<std::string_view>(parts[0])), nb::cast<std::vector<std::int64_t>>(parts[1]),
+            role_from_name(nb::cast<std::string_view>(parts[2]))};
+  }
+
+  static std::optional<MilLowered> lowered_from(const nb::object& row) {
+    MilLowered made;
+    if (row.is_none()) return std::nullopt;
+    if (nb::isinstance<nb::int_>(row)) {
+      made.same_as = nb::cast<std::int32_t>(row);
+      return made;
+    }
+    const auto parts = nb::cast<nb::tuple>(row);
+    made.op = op_from_name(nb::cast<std::string_view>(parts[0]));
+    made.source = nb::cast<std::string>(parts[1]);
+    made.attributes = attributes_from_dict(nb::cast<nb::dict>(parts[2]));
+    made.inputs = nb::cast<std::vector<std::int32_t>>(parts[3]);
+    for (const nb::handle one : nb::cast<nb::list>(parts[4])) made.constants.push_back(value_from(nb::borrow(one)));
+    return made;
+  }
 
   static std::uint64_t bit(std::uint64_t number) { return std::uint64_t{1} << (number & 63); }
   bool may_have(std::uint64_t number) const { return (seen_ & bit(number)) != 0; }
@@ -323,6 +378,8 @@ void register_message(nb::module_& m) {
       .def("operation", &Message::operation,
            "As an operation of Core ML: its kind, [(name, bytes of its type)] of its outputs, and {name: [name of a "
            "value, or the message of a constant]} of its arguments.")
+      .def("program", &Message::program, nb::arg("inputs"), nb::arg("value"), nb::arg("operation"),
+           "The graph of a block of MIL whose operations are lowered once for every signature, or None.")
       .def("map", &Message::map, nb::arg("number"), "A map of messages by name.");
 }
 

@@ -21,6 +21,7 @@ namespace nb = nanobind;
 
 void register_graph(nb::module_& m);
 void register_onnx(nb::module_& m);
+void register_engine(nb::module_& m);
 void register_cost(nb::module_& m);
 void register_features(nb::module_& m);
 void register_memory(nb::module_& m);
@@ -33,6 +34,9 @@ void register_message(nb::module_& m);
 
 /// The class of perfpass.errors that an error of the core becomes.
 const char* python_class(ErrorCode code);
+
+/// Error(argument) for a name that is no role.
+TensorRole role_from_name(std::string_view name);
 
 /// The floating type of that name, undefined for the empty one. Error(argument) for any other.
 DType floating_dtype(std::string_view name);

@@ -35,6 +35,7 @@ NB_MODULE(_core, m) {
   });
   perfpass::bindings::register_graph(m);
   perfpass::bindings::register_onnx(m);
+  perfpass::bindings::register_engine(m);
   perfpass::bindings::register_cost(m);
   perfpass::bindings::register_features(m);
   perfpass::bindings::register_memory(m);

@@ -345,3 +345,13 @@ def test_a_hidden_size_that_contradicts_the_weights_is_refused(op: str, gates: i
         importer.read(model_of([node(op, ["x", "W", "R"], 1, hidden_size=hidden)], {"x": f32(6, 2, 5)}, weights))
     one = node(op, ["x", "W", "R"], 1)
     assert attributes_of(importer.read(model_of([one], {"x": f32(6, 2, 5)}, weights)))["hidden_size"] == 4
+
+
+def test_the_complement_of_the_error_function_that_tf2onnx_leaves_has_the_shape_of_its_input() -> None:
+    made = helper.make_node("Erfc", ["x"], ["y"])
+    fed = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    given = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    model = helper.make_model(helper.make_graph([made], "g", [fed], [given]))
+    graph = importer.read(model.SerializeToString())
+    assert graph.op_name(0) == "erf"
+    assert graph.shape(int(graph.node_outputs(0)[0])) == (2, 3)

@@ -18,9 +18,10 @@ from perfpass.graph import OPERATORS, OpGraph, costs
 from perfpass.importers import torch as tracer
 from perfpass.importers.draft import Draft
 from perfpass.importers.formats import Content, Sizes, recognised
-from perfpass.importers.formats.coreml import inputs, network, operators, read
-from perfpass.importers.formats.coreml.program import Program
+from perfpass.importers.formats.coreml import alike, inputs, network, operators, package, read, reader
+from perfpass.importers.formats.coreml.program import Program, Value
 from perfpass.importers.formats.protobuf import FieldBudget, Message, Span, message_of
+from perfpass.importers.formats.sizes import fixed
 
 FILES = Path(__file__).parent / "files"
 MODELS = sorted(path.name for path in FILES.glob("cm_*"))
@@ -133,7 +134,7 @@ def test_an_onnx_file_is_no_core_ml_model(tmp_path: Path) -> None:
 # -- hostile packages --------------------------------------------------------------------------------------------------
 
 
-def package(tmp_path: Path, root: object = "com.apple.CoreML/model.mlmodel") -> Path:
+def packaged(tmp_path: Path, root: object = "com.apple.CoreML/model.mlmodel") -> Path:
     path = Path(shutil.copytree(FILES / "cm_images.mlpackage", tmp_path / "model.mlpackage"))
     manifest = json.loads((path / "Manifest.json").read_text())
     manifest["itemInfoEntries"][manifest["rootModelIdentifier"]]["path"] = root
@@ -144,11 +145,11 @@ def package(tmp_path: Path, root: object = "com.apple.CoreML/model.mlmodel") -> 
 @pytest.mark.parametrize("root", ["../../secret", "/etc/passwd", "a/../../../b", 7, None, "x" * 5000, "a\0b"])
 def test_a_manifest_leads_nowhere_but_into_its_package(tmp_path: Path, root: object) -> None:
     with pytest.raises(FormatError):
-        read(package(tmp_path, root), Sizes())
+        read(packaged(tmp_path, root), Sizes())
 
 
 def test_a_link_out_of_the_package_is_not_followed(tmp_path: Path) -> None:
-    path = package(tmp_path)
+    path = packaged(tmp_path)
     model = path / "Data" / "com.apple.CoreML" / "model.mlmodel"
     shutil.move(model, tmp_path / "outside")
     model.symlink_to(tmp_path / "outside")
@@ -157,7 +158,7 @@ def test_a_link_out_of_the_package_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_damaged_and_oversized_manifests_are_refused(tmp_path: Path) -> None:
-    path = package(tmp_path)
+    path = packaged(tmp_path)
     words = '{"itemInfoEntries": "abc", "rootModelIdentifier": 7}'  # of a text, not of a table
     for text in ("{", "[]", "{}", '{"rootModelIdentifier": []}', words, "[" * 100_000, " " * (2 << 20)):
         (path / "Manifest.json").write_text(text)
@@ -203,7 +204,7 @@ def test_models_that_are_no_networks_are_refused_by_name(tmp_path: Path) -> None
 
 
 def test_an_open_size_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    path = package(tmp_path)
+    path = packaged(tmp_path)
     model = path / "Data" / "com.apple.CoreML" / "model.mlmodel"
     content = model.read_bytes()
     known, open_size = field(3, field(1, b"\x08\x20")), field(3, field(2, b"\x08\x00"))
@@ -211,6 +212,113 @@ def test_an_open_size_is_refused_with_what_to_do(tmp_path: Path) -> None:
     model.write_bytes(content.replace(known, open_size))
     with pytest.raises(ShapeError):
         read(path, Sizes())
+
+
+def twins(path: Path) -> tuple[OpGraph | None, OpGraph | PerfPassError]:
+    """A program with operations that are alike lowered once, and with each lowered by itself."""
+    with package.opened(path) as model:
+        given = [(one.name, one.dtype, fixed([one], Sizes()).shapes[one.name]) for one in reader._inputs(model)]
+        quick = reader._repeated(model, given)
+        try:
+            return quick, reader._one_by_one(model, given)
+        except PerfPassError as error:
+            return quick, error
+
+
+def written(graph: OpGraph) -> dict[str, object]:
+    """All that a graph holds, numbers of texts aside."""
+    columns: tuple[str, ...] = (
+        "op",
+        "attributes",
+        "repeat",
+        "input_offset",
+        "inputs",
+        "output_offset",
+        "outputs",
+        "tensor_dtype",
+    )
+    columns += ("tensor_role", "shape_offset", "dims", "graph_inputs", "graph_outputs")
+    found: dict[str, object] = {name: getattr(graph.core, name).tolist() for name in columns}
+    for name in ("tensor_name", "node_name", "source_op"):
+        found[name] = [graph.string(int(i)) for i in getattr(graph.core, name)]
+    return found
+
+
+def repeated(blocks: int) -> bytes:
+    """Blocks of a product, a pooling, a concatenation of a tensor with itself or another, and a new name for it."""
+    kind = field(1, b"\x08\x0b\x10\x02" + 2 * field(3, field(1, b"\x08\x04")))
+
+    def operation(what: str, name: str, of: bytes = kind, val: bytes = b"", **reads: tuple[str, ...]) -> bytes:
+        def argument(key: str, sources: tuple[str, ...]) -> bytes:
+            bound = b"".join(field(1, field(1, source.encode())) for source in sources)
+            return field(2, field(1, key.encode()) + field(2, bound))
+
+        stored = field(5, field(1, b"val") + field(2, val)) if val else b""
+        made = field(3, field(1, name.encode()) + field(2, of))
+        return field(3, field(1, what.encode()) + b"".join(argument(*one) for one in reads.items()) + made + stored)
+
+    flag = field(1, b"\x08\x01\x10\x00")
+    parts, last = [], "x"
+    for i in range(blocks):
+        yes = field(3, field(1, field(3, field(1, bytes([i % 2])))))
+        parts += [
+            operation("const", f"w{i}", val=field(5, b"\x12\x01w")),
+            operation("const", f"t{i}", flag, yes),
+            operation("matmul", f"p{i}", x=(last,), y=(f"w{i}",), transpose_y=(f"t{i}",)),
+            operation("add", f"s{i}", x=(f"p{i}",), y=(f"p{i}" if i % 3 else last,)),
+            operation("identity", f"i{i}", x=(f"s{i}",)),
+            operation("relu", f"r{i}", x=(f"i{i}",)),
+        ]
+        last = f"r{i}"
+    block = b"".join(parts) + field(2, last.encode())
+    function = field(1, field(1, b"x") + field(2, kind)) + field(2, b"CoreML7")
+    function += field(3, field(1, b"CoreML7") + field(2, block))
+    described = field(1, field(1, b"x") + field(3, field(5, b"\x0a\x02\x04\x04\x10" + b"\xa0\x80\x04")))
+    return field(2, described) + field(502, field(2, field(1, b"main") + field(2, function)))
+
+
+def test_operations_that_are_alike_are_lowered_once_and_as_if_each_were(tmp_path: Path) -> None:
+    path = tmp_path / "blocks.mlmodel"
+    path.write_bytes(repeated(40))
+    quick, plain = twins(path)
+    assert quick is not None and isinstance(plain, OpGraph)
+    assert quick.node_count == 120  # a new name is no operator
+    assert written(quick) == written(plain)
+    asked: list[str] = []
+    with package.opened(path) as model:
+        meaning = alike._Meaning([(Value("float32", (4, 4)), None, False)])
+        block = reader._block(model.one(502).map(2), {"x"})
+
+        def operation(message: Message, read: list[tuple[str, int]]) -> object:
+            asked.append(message.text(1))
+            return meaning.operation(message, read)
+
+        block.program([("x", "float32", (4, 4))], meaning.value, operation)
+    assert len(asked) < 20
+
+
+@pytest.mark.parametrize("name", [name for name in MODELS if name in ("cm_block.mlpackage", "cm_images.mlpackage")])
+def test_a_file_of_coremltools_is_read_alike_and_one_by_one(name: str) -> None:
+    quick, plain = twins(FILES / name)
+    assert quick is not None and isinstance(plain, OpGraph) and written(quick) == written(plain)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.data())
+def test_whatever_is_read_alike_is_what_one_by_one_gives(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    content = bytearray(repeated(4) if data.draw(st.booleans()) else specification("cm_block.mlpackage").read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    path = tmp_path_factory.mktemp("twins") / "model"
+    path.write_bytes(bytes(content))
+    try:
+        quick, plain = twins(path)
+    except PerfPassError:
+        return  # what is read before either
+    if quick is not None:
+        assert isinstance(plain, OpGraph) and written(quick) == written(plain)
 
 
 @settings(max_examples=150, deadline=None)

@@ -11,8 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfpass
+from perfpass import _core
 from perfpass.errors import FormatError, PerfPassError, ShapeError, UnsupportedError
-from perfpass.graph import costs
+from perfpass.graph import OpGraph, costs
+from perfpass.importers.formats import tensorrt
 
 
 def tensor(name: str, *dims: int, form: str = "Channel major FP16 format where channel % 8 == 0") -> dict[str, Any]:
@@ -154,3 +156,95 @@ def test_an_engine_itself_is_refused_with_what_to_give_instead(tmp_path):
     path.write_bytes(b"ftrt" + bytes(60))
     with pytest.raises(UnsupportedError, match=r"resnet50\.engine: .*--exportLayerInfo"):
         perfpass.load(path)
+
+
+def twins(content: bytes) -> tuple[OpGraph | None, OpGraph | PerfPassError]:
+    """An engine whose layers that are alike are lowered once, and one with each lowered by itself."""
+    quick = tensorrt._repeated(content)
+    try:
+        return quick, tensorrt._Reading(content, Path("layers.json")).graph()
+    except PerfPassError as error:
+        return quick, error
+
+
+def held(graph: OpGraph) -> dict[str, object]:
+    """All that a graph holds, numbers of texts aside."""
+    columns: tuple[str, ...] = ("op", "attributes", "repeat", "input_offset", "inputs", "output_offset", "outputs")
+    columns += ("tensor_dtype", "tensor_role", "shape_offset", "dims", "graph_inputs", "graph_outputs")
+    found: dict[str, object] = {name: getattr(graph.core, name).tolist() for name in columns}
+    for name in ("tensor_name", "node_name", "source_op"):
+        found[name] = [graph.string(int(i)) for i in getattr(graph.core, name)]
+    return found
+
+
+def test_layers_that_are_alike_are_lowered_once_and_as_if_each_were() -> None:
+    half = tensor("last0", 2, 16, 32, 32)
+    layers = [convolution("first", [HALF], half, 16, 3)]
+    for i in range(20):
+        made, summed = tensor(f"made{i}", 2, 16, 32, 32), tensor(f"last{i + 1}", 2, 16, 32, 32)
+        layers.append(convolution(f"conv{i}", [half], made, 16, 16, "Int8" if i % 5 == 0 else "Half"))
+        layers.append(layer(f"sum{i}", "ElementWise", [made, half], summed, Operation="kSUM", TacticValue=str(i)))
+        half = summed
+    content = json.dumps({"Layers": layers, "Bindings": []}).encode()
+    quick, plain = twins(content)
+    assert quick is not None and isinstance(plain, OpGraph) and held(quick) == held(plain)
+    asked: list[str] = []
+
+    def lowered(said: str, *shapes: object) -> tuple[str, str, dict[str, int], list[object]]:
+        asked.append(said)
+        return "add", "Sum", {}, []
+
+    assert _core.read_engine_layers(content, list(tensorrt._MEMBERS), tensorrt._dtype, lowered) is not None
+    assert len(asked) == 4  # the first, of two types of weights one each, the sum
+
+
+def test_what_layers_write_side_by_side_is_joined_alike() -> None:
+    quick, plain = twins(json.dumps({"Layers": LAYERS}).encode())
+    assert quick is not None and isinstance(plain, OpGraph) and held(quick) == held(plain)
+
+
+_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(st.data())
+@settings(max_examples=200, deadline=None)
+def test_whatever_is_read_alike_is_what_a_parser_gives(data: st.DataObject) -> None:
+    layers = json.loads(json.dumps(LAYERS))
+    one = data.draw(st.sampled_from(layers))
+    key = data.draw(st.sampled_from([*sorted(one), "Metadata", "Name", "Outputs"]))
+    if key in ("Inputs", "Outputs") and data.draw(st.booleans()):
+        one = one[key][0]
+        key = data.draw(st.sampled_from(sorted(one)))
+    one[key] = data.draw(_JSON)
+    content = bytearray(json.dumps({"Layers": layers, "Bindings": data.draw(_JSON)}).encode())
+    for _ in range(data.draw(st.integers(0, 2))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(
+            st.sampled_from(b'{}[]",:\\u0e+-.1 \n\tNntf\x00\x1f\x80') | st.integers(0, 255)
+        )
+    quick, plain = twins(bytes(content))
+    if quick is not None:
+        assert isinstance(plain, OpGraph) and held(quick) == held(plain)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"Layers": %s, "Layers": []}',
+        '{"Layers": %s} ,',
+        '{"Layers": %s, "a": NaN}',
+        '{"Layers": %s, "a": 01}',
+        '{"Layers": %s, "a": 1.}',
+        '{"Layers": %s, "a": "\t"}',
+        '{"Layers": %s, "a": "\\x"}',
+        '{"Layers": %s, "a": "\\ud800"}',
+        '{"Layers": %s, "a": {"b": 1, "b": 2}}',
+        '{"Layers": %s, "a": ' + 40 * "[" + 40 * "]" + "}",
+        '{"Layers": %s, "a": é}',
+    ],
+)
+def test_unusual_json_is_left_to_the_parser(text: str) -> None:
+    assert tensorrt._repeated((text % json.dumps(LAYERS)).encode()) is None

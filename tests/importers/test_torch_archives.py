@@ -319,6 +319,23 @@ def test_the_list_of_an_archive_is_read_as_often_however_many_files_it_has(
     assert len(lists) == 1
 
 
+def test_the_layers_of_one_class_are_parsed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = torch.nn.Sequential(*(torch.nn.Linear(4, 4) for _ in range(9)), torch.nn.Linear(4, 6), torch.nn.ReLU())
+    torch.jit.trace(module.eval(), torch.zeros(2, 4)).save(str(tmp_path / "m.pt"))
+    parsed: list[str] = []
+    plain = script_program._definitions
+
+    def counted(text: str, where: str) -> dict[str, Any]:
+        parsed.append(where)
+        return plain(text, where)
+
+    monkeypatch.setattr(script_program, "_definitions", counted)
+    graph = perfpass.load(tmp_path / "m.pt")
+    assert graph.node_count == 11
+    assert len(parsed) < 6  # what holds them, a Relu, products by how their long names are broken into lines
+    assert costs.count(graph).totals["macs"] == 2 * (9 * 16 + 24)
+
+
 def test_the_text_of_a_program_is_bounded(tmp_path: Path) -> None:
     """A syntax tree is a thousand times as large as its text."""
     hostile = rezipped(scripted(), lambda name, entry: b"x=1\n" * (1 << 20) + entry if name.endswith(".py") else entry)

@@ -52,7 +52,12 @@ Source::Source(const std::string& path, std::uint64_t most_bytes) : path_(path) 
     fail_io(path, "cannot be read: the system gives no room for its " + std::to_string(reach_) + " bytes");
   }
   data_ = reinterpret_cast<const std::uint8_t*>(space_.data());
-  loaded_.resize((reach_ + kBlock - 1) / kBlock);
+  is_in_blocks_ = size_ > kSmall;
+  if (is_in_blocks_) {
+    loaded_.resize((reach_ + kBlock - 1) / kBlock);
+  } else {
+    fill(0, reach_);
+  }
 }
 
 void Source::load_block(std::uint64_t block) const {
@@ -63,6 +68,12 @@ void Source::load_block(std::uint64_t block) const {
     throw Error(ErrorCode::limit, quoted(path_) + " spreads its structure over more than " +
                                       std::to_string(kStructure) + " bytes; no real model does");
   }
+  fill(from, length);
+  loaded_[block] = 1;
+}
+
+void Source::fill(std::uint64_t from, std::uint64_t length) const {
+  if (length == 0) return;
   std::byte* to = space_.commit(static_cast<std::size_t>(from), static_cast<std::size_t>(length));
   if (to == nullptr) fail_io(path_, "cannot be read: no memory is left");
   for (std::uint64_t done = 0; done < length;) {
@@ -71,7 +82,6 @@ void Source::load_block(std::uint64_t block) const {
     if (got == 0) fail_io(path_, "became shorter while it was read; read it again when nobody writes it");
     done += static_cast<std::uint64_t>(got);
   }
-  loaded_[block] = 1;
 }
 
 void Source::fail_outside(std::uint64_t offset, std::uint64_t length) const {

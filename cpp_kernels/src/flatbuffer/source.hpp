@@ -30,7 +30,7 @@ class Source {
   /// `length` bytes from `offset` on. Error(format) where they are not all in the file.
   const std::uint8_t* at(std::uint64_t offset, std::uint64_t length) const {
     if (length > reach_ || offset > reach_ - length) fail_outside(offset, length);
-    if (file_ != nullptr && length > 0) load(offset, length);
+    if (is_in_blocks_ && length > 0) load(offset, length);
     return data_ + offset;
   }
 
@@ -47,14 +47,17 @@ class Source {
     }
   }
   void load_block(std::uint64_t block) const;
+  void fill(std::uint64_t from, std::uint64_t length) const;
 
   static constexpr std::uint64_t kBlock = 16 << 10;
+  static constexpr std::uint64_t kSmall = 4 << 20;  // a file that is read whole: what is asked for is most of it
 
   std::uint64_t size_ = 0;
   std::uint64_t reach_ = 0;  // what 32-bit offsets can reach
   const std::uint8_t* data_ = nullptr;
   std::string path_;
   std::unique_ptr<Descriptor> file_;
+  bool is_in_blocks_ = false;
   ReservedSpace space_;
   mutable std::vector<std::uint8_t> loaded_;  // by block
   mutable std::uint64_t loaded_bytes_ = 0;

@@ -87,12 +87,11 @@ std::int64_t checked_elements(std::span<const std::int64_t> shape) {
       zero = true;
       continue;
     }
-    if (d > kMaxElements / product) {
+    if (__builtin_mul_overflow(product, d, &product) || product > kMaxElements) {
       std::string text;
       for (const std::int64_t e : shape) text += (text.empty() ? "" : " x ") + std::to_string(e);
       throw Error(ErrorCode::limit, "a tensor of " + text + " elements; at most 2^48 are allowed");
     }
-    product *= d;
   }
   return zero ? 0 : product;
 }

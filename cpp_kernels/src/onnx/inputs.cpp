@@ -52,11 +52,11 @@ void add_symbols(std::set<std::string, std::less<>>& symbols, const ValueInfo& i
 
 InputShapes::InputShapes(const Model& model, const OnnxOptions& options, std::pmr::memory_resource& arena)
     : arena_(arena) {
-  std::unordered_set<Text> constants;
-  constants.reserve(model.graph->initializers.size());
-  for (const Constant& c : model.graph->initializers) constants.insert(c.name);
+  std::unordered_set<Text> fed;  // a constant may be declared as an input too; inputs are few
+  for (const ValueInfo& info : model.graph->inputs) fed.insert(info.name);
+  for (const Constant& c : model.graph->initializers) fed.erase(c.name);
   for (const ValueInfo& info : model.graph->inputs) {
-    if (!constants.contains(info.name)) inputs_.push_back({&info, info.shape});
+    if (fed.contains(info.name)) inputs_.push_back({&info, info.shape});
   }
   check_names(model, options);
   for (const auto& [name, value] : options.dims) symbols_.emplace(name, value);

@@ -20,11 +20,12 @@ constexpr std::array kOpsets = {onnx::Opset{"", kOpset}, onnx::Opset{kDomain, kO
 class Reader {
  public:
   Reader(const flatbuffer::Source& source, const OnnxLimits& limits, std::pmr::memory_resource& arena)
-      : file_{source, limits, arena, {}, {}, {}} {}
+      : file_{source, limits, arena, {}, {}, {}, {}} {}
 
   onnx::Model read() {
     const Table root = flatbuffer::root(file_.source, "TFL3", "a TensorFlow Lite model");
     file_.codes = root.references(model::kOperatorCodes);
+    file_.builtins = builtins_of(file_.codes);
     file_.subgraphs = root.references(model::kSubgraphs);
     file_.buffers = root.references(model::kBuffers);
     if (file_.subgraphs.size() == 0) {

@@ -57,16 +57,22 @@ Table subgraph_table(const File& file, std::int64_t index) {
   return file.subgraphs.table(static_cast<std::size_t>(index));
 }
 
+std::vector<std::size_t> builtins_of(const References& codes) {
+  std::vector<std::size_t> found(codes.size());
+  for (std::size_t i = 0; i < found.size(); ++i) {
+    const Table code = codes.table(i);
+    const auto old = static_cast<std::int32_t>(code.scalar<std::int8_t>(operator_code::kOldBuiltin));
+    const std::int32_t number = std::max(old, code.scalar<std::int32_t>(operator_code::kBuiltin));
+    found[i] = number < 0 ? builtins().size() : static_cast<std::size_t>(number);
+  }
+  return found;
+}
+
 std::size_t builtin_of(const File& file, const Table& node) {
   const auto index = node.scalar<std::uint32_t>(node::kCode);
-  if (index >= file.codes.size()) {
-    throw Error(ErrorCode::format, "an operator is of kind " + std::to_string(index) + " of " +
-                                       std::to_string(file.codes.size()) + "; the file is damaged");
-  }
-  const Table code = file.codes.table(index);
-  const auto old = static_cast<std::int32_t>(code.scalar<std::int8_t>(operator_code::kOldBuiltin));
-  const std::int32_t number = std::max(old, code.scalar<std::int32_t>(operator_code::kBuiltin));
-  return number < 0 ? builtins().size() : static_cast<std::size_t>(number);
+  if (index < file.builtins.size()) return file.builtins[index];
+  throw Error(ErrorCode::format, "an operator is of kind " + std::to_string(index) + " of " +
+                                     std::to_string(file.builtins.size()) + "; the file is damaged");
 }
 
 std::optional<std::int64_t> integer_of(const File& file, const Table& subgraph, std::int32_t tensor) {
@@ -241,10 +247,9 @@ Text Subgraph::operand(std::int32_t number, View view) {
   Text name = tensor.name;
   if (tensor.view != View::unused) {
     name = joined(name, "#" + std::to_string(static_cast<int>(view)));
-    if (!declared_.insert(name).second) return name;
+    if (!names_.insert(name).second) return name;
   } else {
     tensor.view = view;
-    declared_.insert(name);
   }
   onnx::Constant& constant = constants_.emplace_back();
   constant.name = name;
@@ -268,7 +273,8 @@ Text Subgraph::operand(std::int32_t number, View view) {
 }
 
 Subgraph::Names Subgraph::operands(const Operation& operation, std::size_t first) {
-  Names names;
+  Names names(&file_.arena);
+  names.reserve(operation.inputs.size());
   for (std::size_t i = first; i < operation.inputs.size(); ++i) names.push_back(operand(operation.inputs[i]));
   return names;
 }
@@ -321,7 +327,8 @@ void Subgraph::emit(const Operator* op, const Names& inputs, const Names& output
 
 /// The node of an operation, and the node of its fused activation. Quantized kernels clamp what they write anyway.
 void Subgraph::finish(const Operation& operation, Names inputs, const Options& options) {
-  Names outputs;
+  Names outputs(&file_.arena);
+  outputs.reserve(operation.outputs.size());
   for (const std::int32_t output : operation.outputs) outputs.push_back(output < 0 ? Text() : tensors_[output].name);
   if (outputs.empty() || outputs.front().empty()) {
     outputs.resize(std::max<std::size_t>(1, outputs.size()));

@@ -41,11 +41,14 @@ struct File {
   const OnnxLimits& limits;
   std::pmr::memory_resource& arena;
   References codes, subgraphs, buffers;
+  std::vector<std::size_t> builtins;  // of every operator code: the number of its builtin
 };
 
 /// The table of a subgraph. Error(format) where there is none of this number.
 Table subgraph_table(const File& file, std::int64_t index);
-/// The number of an operator's builtin; past the last known one for what is newer than this reader.
+/// The number of every operator code's builtin; past the last known one for what is newer than this reader.
+std::vector<std::size_t> builtins_of(const References& codes);
+/// The number of an operator's builtin. Error(format) where the file has no such code.
 std::size_t builtin_of(const File& file, const Table& node);
 /// The contents of a constant of one integer element.
 std::optional<std::int64_t> integer_of(const File& file, const Table& subgraph, std::int32_t tensor);
@@ -61,9 +64,9 @@ class Subgraph {
   void rename(std::int32_t tensor, Text name);
   void translate();
 
-  std::span<const onnx::Node> nodes() const noexcept { return node_list_; }
-  std::span<const onnx::Constant> constants() const noexcept { return constant_list_; }
-  std::span<const onnx::ValueInfo> infos() const noexcept { return info_list_; }
+  std::span<const onnx::Node> nodes() const noexcept { return nodes_; }
+  std::span<const onnx::Constant> constants() const noexcept { return constants_; }
+  std::span<const onnx::ValueInfo> infos() const noexcept { return infos_; }
   std::span<const onnx::ValueInfo> inputs();
   std::span<const onnx::ValueInfo> outputs();
   std::span<const Text> input_names();
@@ -76,7 +79,7 @@ class Subgraph {
   std::size_t newer() const noexcept { return newer_; }
 
  private:
-  using Names = std::vector<Text>;
+  using Names = std::pmr::vector<Text>;  // of the arena, where one is made for every operator
   using Options = onnx::AttributeList;
 
   struct Operation {
@@ -127,16 +130,12 @@ class Subgraph {
   const File& file_;
   Table table_;
   std::vector<Tensor> tensors_;
-  onnx::NameTable names_{0};         // of the tensors, those that they had before included
+  onnx::NameTable names_{0};         // of the tensors, those that they had before included; of constants in other forms
   std::vector<std::int32_t> named_;  // the tensor that had a name last
-  onnx::NameTable declared_{0};      // of the constants that the file has
   std::vector<std::int32_t> inputs_, outputs_;
-  std::vector<onnx::Node> nodes_;
-  std::vector<onnx::Constant> constants_;
-  std::vector<onnx::ValueInfo> infos_;
-  std::span<const onnx::Node> node_list_;
-  std::span<const onnx::Constant> constant_list_;
-  std::span<const onnx::ValueInfo> info_list_;
+  std::pmr::vector<onnx::Node> nodes_{&file_.arena};  // in the arena, where they stay when the subgraph goes
+  std::pmr::vector<onnx::Constant> constants_{&file_.arena};
+  std::pmr::vector<onnx::ValueInfo> infos_{&file_.arena};
   std::vector<std::int64_t> called_;
   std::size_t folded_ = 0, newer_ = 0, made_ = 0;
   bool calls_once_ = false;

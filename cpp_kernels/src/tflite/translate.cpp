@@ -43,7 +43,10 @@ void Subgraph::translate() {
                                       std::to_string(file_.limits.nodes) + " are allowed");
   }
   nodes_.reserve(operators.size() + operators.size() / 2);
-  infos_.reserve(tensors_.size());
+  std::size_t fed = 0;
+  for (const Tensor& tensor : tensors_) fed += tensor.is_fed ? 1 : 0;
+  infos_.reserve(fed + fed / 8);
+  constants_.reserve(tensors_.size() - fed + 16);
   Operation operation;
   for (std::size_t i = 0; i < operators.size(); ++i) {
     operation.table = operators.table(i);
@@ -62,9 +65,6 @@ void Subgraph::translate() {
     if (tensors_[i].is_fed) infos_.push_back(info_of(static_cast<std::int32_t>(i)));
   }
   for (const std::int32_t output : outputs_) operand(output);  // a constant may be one
-  node_list_ = arena_copy(file_.arena, std::span<const onnx::Node>(nodes_));
-  constant_list_ = arena_copy(file_.arena, std::span<const onnx::Constant>(constants_));
-  info_list_ = arena_copy(file_.arena, std::span<const onnx::ValueInfo>(infos_));
 }
 
 /// Of 8- or 16-bit data, or of weights of 8 bits and less under floating data, which the kernel quantizes as it runs.
@@ -181,7 +181,7 @@ void Subgraph::convolution(const Operation& operation) {
     }
   }
   options.integer("group", groups);
-  Names inputs{operand(operation.inputs[0]), operand(operation.inputs[1], view)};
+  Names inputs({operand(operation.inputs[0]), operand(operation.inputs[1], view)}, &file_.arena);
   for (std::size_t i = 2; i < operation.inputs.size(); ++i) inputs.push_back(operand(operation.inputs[i]));
   finish(operation, inputs, options);
 }

@@ -170,6 +170,9 @@ class Description:
     attributes: dict[str, int] = field(default_factory=dict)
 
 
+_SCALARS = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
+
+
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """The tensors in nested lists, tuples and dicts, in order."""
     found: list[torch.Tensor] = []
@@ -178,6 +181,8 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def _collect(value: Any, found: list[torch.Tensor]) -> None:
+    if type(value) in _SCALARS:  # most arguments, and quicker told than that a value is no tensor
+        return
     if isinstance(value, torch.Tensor):
         found.append(value)
     elif isinstance(value, (list, tuple)):

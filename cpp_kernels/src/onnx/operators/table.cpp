@@ -68,6 +68,7 @@ constexpr Operator kOperators[] = {
     {"Elu", Domain::standard, OpKind::elu, infer_same},
     {"Equal", Domain::standard, OpKind::compare, infer_compare, nullptr, Variant::equal},
     {"Erf", Domain::standard, OpKind::erf, infer_same},
+    {"Erfc", Domain::standard, OpKind::erf, infer_same},  // of TensorFlow: tf2onnx leaves it in Keras's GELU
     {"Exp", Domain::standard, OpKind::exp, infer_unary},
     {"Expand", Domain::standard, OpKind::expand, infer_expand},
     {"EyeLike", Domain::standard, OpKind::eye, infer_eye_like},

@@ -111,7 +111,11 @@ class ScriptPickle:
 
     def _number(self, form: str) -> Any:
         read = _NUMBERS[form]
-        return read.unpack(self._take(read.size))[0]
+        at, self._at = self._at, self._at + read.size
+        if self._at > len(self._content):
+            self._at = at
+            self._take(read.size)  # which says so
+        return read.unpack_from(self._content, at)[0]
 
     def _line(self) -> str:
         end = self._content.index(b"\n", self._at)

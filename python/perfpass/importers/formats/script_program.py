@@ -62,6 +62,7 @@ class ScriptProgram:
     def __init__(self, source: Source, constants: tuple[Any, ...], replay: Replay) -> None:
         self._source, self._constants, self._replay = source, constants, replay
         self._files: dict[str, dict[str, ast.stmt]] = {}
+        self._parsed: dict[str, dict[str, ast.stmt]] = {}  # by the text without its own name
         self._letters = self._steps = self._depth = 0
         self._modules: list[str] = []
 
@@ -81,7 +82,10 @@ class ScriptProgram:
             self._letters += len(text or "")
             if self._letters > _MOST_LETTERS:
                 raise LimitError(f"the text of the program has over {_MOST_LETTERS} letters; save a part of the model")
-            self._files[folder] = {} if text is None else _definitions(text, folder)
+            alike = None if text is None else text.replace(f"(self: {folder}.", "(self: ")
+            if alike is not None and alike not in self._parsed:
+                self._parsed[alike] = _definitions(text or "", folder)
+            self._files[folder] = {} if alike is None else self._parsed[alike]
         return self._files[folder].get(last)
 
     def call(self, function: ast.FunctionDef, arguments: list[Any], given: Mapping[str, Any] | None = None) -> Any:

@@ -93,7 +93,8 @@ def recognised(content: Content) -> Format | None:
 
     Raises FormatError and LimitError for an archive whose list of entries is damaged or too long.
     """
-    return next((one for one in FORMATS if one.matches(content)), None)
+    with _uncollected():  # an archive's list of entries is thousands of objects too
+        return next((one for one in FORMATS if one.matches(content)), None)
 
 
 def named(name: str) -> Format:

@@ -6,14 +6,16 @@ are copies. Source of the form: "Inspecting engines" in NVIDIA's TensorRT develo
 
 from __future__ import annotations
 
+import json
 import math
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfpass import _core, json_text
-from perfpass.errors import FormatError, LimitError, ShapeError, UnsupportedError
-from perfpass.graph import OpGraph
+from perfpass.bounded_file import read_file
+from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError, shown
+from perfpass.graph import DTYPES, OpGraph
 from perfpass.importers.formats.batch import scaled
 from perfpass.importers.formats.sizes import fixed
 from perfpass.importers.onnx import Input
@@ -21,6 +23,7 @@ from perfpass.importers.onnx import Input
 if TYPE_CHECKING:
     from perfpass.importers.formats.sizes import Sizes
 
+Typed = tuple[str, list[int]]  # type and sizes of a tensor
 _MOST_BYTES = 1 << 28
 _MOST_SIZES = 8  # of a kernel, its strides and the like: as many as a tensor of TensorRT has dimensions
 _MOST_LAYERS = 1_000_000
@@ -118,16 +121,56 @@ _DTYPES = (
 )
 
 
+# What the lowering of a layer looks at beside its name and its tensors: layers that are alike in these are one.
+_MEMBERS = (
+    *("ParameterType", "LayerType", "Operation", "ElementWiseOperation", "ActivationType", "Activation"),
+    *("PoolingType", "ReduceOperation", "WindowSize", "Kernel", "Stride", "Dilation", "PrePadding", "PostPadding"),
+    *("OutMaps", "Groups", "Weights", "Bias", "OpA", "OpB"),
+)
+
+
 def inputs(path: Path) -> tuple[Input, ...]:
     """The tensors that no layer makes. Raises as `read`."""
-    return _Reading(path).declared()
+    return _Reading(_content(path), path).declared()
 
 
 def read(path: Path, sizes: Sizes) -> OpGraph:
     """The graph of an engine. Raises FileError, FormatError, LimitError, ShapeError, UnsupportedError."""
-    reading = _Reading(path)
-    found = fixed(reading.declared(), sizes)
-    return scaled(reading.graph(), found.declared_batch, found.batch)
+    content = _content(path)
+    graph = _repeated(content)
+    if graph is None:
+        reading = _Reading(content, path)
+        found = fixed(reading.declared(), sizes)
+        return scaled(reading.graph(), found.declared_batch, found.batch)
+    found = fixed(tuple(_input(graph, int(t)) for t in graph.core.graph_inputs), sizes)
+    return scaled(graph, found.declared_batch, found.batch)
+
+
+def _content(path: Path) -> bytes:
+    return read_file(path, "an engine's layers", _MOST_BYTES)
+
+
+def _input(graph: OpGraph, tensor: int) -> Input:
+    name = graph.string(int(graph.tensor_name[tensor]))
+    return Input(name, DTYPES[int(graph.core.tensor_dtype[tensor])], graph.shape(tensor))
+
+
+def _repeated(content: bytes) -> OpGraph | None:
+    """The graph by the core, for which one layer of those that are alike is lowered here.
+
+    None where the content is to be parsed: for what is unusual, and for damage, for which `_Reading` has the words.
+    """
+
+    def layer(said: str, read: list[Typed], written: list[Typed]) -> tuple[str, str, dict[str, int], list[Any]]:
+        before, after = ([Tensor("", dtype, tuple(shape)) for dtype, shape in typed] for typed in (read, written))
+        lowered = _lowered(Layer(json.loads(said), before, after))
+        return lowered.kind, lowered.source, lowered.attributes, lowered.weights
+
+    try:
+        core = _core.read_engine_layers(content, list(_MEMBERS), _dtype, layer)
+    except PerfPassError:
+        return None
+    return None if core is None else OpGraph(core)
 
 
 class Tensor(NamedTuple):
@@ -181,8 +224,8 @@ def _dtype(said: str) -> str:
 
 
 class _Reading:
-    def __init__(self, path: Path) -> None:
-        content = json_text.read_json(path, "an engine's layers", _MOST_BYTES, any_number=True)
+    def __init__(self, text: bytes, path: Path) -> None:
+        content = json_text.parse(text, shown(path), any_number=True)
         layers = content.get("Layers") if isinstance(content, dict) else None
         if not isinstance(layers, list) or not layers:
             raise FormatError("no layers of an engine in it; write it with trtexec --exportLayerInfo")
@@ -246,100 +289,124 @@ class _Reading:
         return number
 
     def node(self, read: Layer, given: list[int], written: list[int]) -> None:
-        layer, before, after = read
-        source = str(layer.get("ParameterType") or layer.get("LayerType") or "?")[:80]
-        kind = self.kind(read)
-        attributes: dict[str, int] = {}
-        if kind in ("conv", "conv_transpose", "dense") and before and after:
-            kind, attributes, weights = self.weighted(layer, kind, after[0].shape)
-            given = [given[0], *weights, *given[1:]]
-        elif kind == "matmul":
-            kind, attributes = self.product(layer, before)
-        elif kind.endswith("pool"):
-            self.windows(layer, "WindowSize", attributes)
-        elif kind == "attention" and len(before) < 3:
-            kind = "unknown"
-        self.builder.add_node(kind, source, str(layer.get("Name", ""))[:4096], attributes, given, written)
+        lowered, said = _lowered(read), read.said
+        label = str(said.get("Name"))[:80]
+        weights = [self.builder.add_tensor(f"{label}.{part}", *typed, "weight") for part, *typed in lowered.weights]
+        inputs = [given[0], *weights, *given[1:]] if weights else given
+        name = str(said.get("Name", ""))[:4096]
+        self.builder.add_node(lowered.kind, lowered.source, name, lowered.attributes, inputs, written)
 
-    def kind(self, read: Layer) -> str:
-        """By ParameterType, then by LayerType; "unknown" for plugins and what is not listed."""
-        layer = read.said
-        words = [str(layer.get(key, "")).lower() for key in ("ParameterType", "LayerType")]
-        kind = next((_KINDS[w] for w in words if w in _KINDS), "unknown")
-        if kind == "add":
-            return _OPERATIONS.get(_word(layer, "Operation", "ElementWiseOperation"), kind)
-        if kind == "relu":
-            return _ACTIVATIONS.get(_word(layer, "ActivationType", "Activation"), kind)
-        if kind == "max_pool":
-            return "avg_pool" if "average" in _word(layer, "PoolingType") else kind
-        if kind == "reduce_mean":
-            return _REDUCED.get(_word(layer, "ReduceOperation", "Operation"), kind)
-        if kind == "copy" and read.inputs and read.outputs:
-            of, to = read.inputs[0].dtype, read.outputs[0].dtype
-            if of != to:
-                return "quantize" if to == "int8" else "dequantize" if of == "int8" else "cast"
-        return kind
 
-    def windows(self, layer: dict[str, Any], kernel: str, attributes: dict[str, int]) -> list[int]:
-        sizes = _numbers(layer, kernel)
-        attributes["spatial_rank"] = min(len(sizes), 3)
-        columns = (("kernel", kernel), ("stride", "Stride"), ("dilation", "Dilation"))
-        for column, key in (*columns, ("pad_begin", "PrePadding"), ("pad_end", "PostPadding")):
-            attributes |= {f"{column}_{i}": value for i, value in enumerate(_numbers(layer, key)[:3])}
-        return sizes
+class Lowered(NamedTuple):
+    """What a layer is. ``weights``: (part, type, sizes), which it reads behind its first tensor."""
 
-    def weighted(self, layer: dict[str, Any], kind: str, out: tuple[int, ...]) -> tuple[str, dict[str, int], list[int]]:
-        """A layer with weights, whose number the engine says: their shape follows from it."""
-        attributes: dict[str, int] = {}
-        kernel = self.windows(layer, "Kernel", attributes) if kind != "dense" else []
-        maps, groups = _number(layer, "OutMaps") or (out[1] if len(out) > 1 else 1), max(_number(layer, "Groups"), 1)
-        count, dtype = self.held(layer, "Weights")
-        area = math.prod(kernel)
-        label = str(layer.get("Name"))[:80]
-        if count == 0 or maps < 1 or area < 1 or count % (maps * area):
-            raise FormatError(
-                f"layer {label!r} has {count} weights for {maps} channels out and a kernel of {kernel}; write the file "
-                "with detailed verbosity"
-            )
-        each = count // (maps * area)
-        if kind == "dense":
-            shape: list[int] = [maps, each]
-            attributes = {"transpose_b": 1}
-        elif kind == "conv_transpose":
-            shape = [each * groups, maps // groups, *kernel]
-            if each * groups >= 1 << 48:
-                raise LimitError(f"layer {label!r} reads {each * groups} channels; fewer than 2^48 are read")
-            attributes |= {"groups": groups, "weight_layout": 2}
-        else:
-            shape = [maps, each, *kernel]
-            attributes |= {"groups": groups}
-        weights = [self.builder.add_tensor(f"{label}.weight", dtype, shape, "weight")]
-        biases, of = self.held(layer, "Bias")
-        if biases:
-            weights.append(self.builder.add_tensor(f"{label}.bias", of, [biases], "weight"))
-        if dtype == "int8" and kind == "conv":
-            kind = "quantized_conv"
-        elif dtype == "int8" and kind == "dense":
-            kind = "quantized_matmul"
-        return kind, attributes, weights
+    kind: str
+    source: str
+    attributes: dict[str, int]
+    weights: list[tuple[str, str, list[int]]]
 
-    def held(self, layer: dict[str, Any], key: str) -> tuple[int, str]:
-        """How many numbers of which type a layer holds."""
-        value = layer.get(key)
-        if not isinstance(value, dict):
-            return 0, "float32"
-        count = value.get("Count", 0)
-        if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 1 << 48:
-            raise FormatError(
-                f"layer {str(layer.get('Name'))[:80]!r} holds {str(count)[:40]} {key}; write the file again"
-            )
-        return count, _dtype(str(value.get("Type", "")))
 
-    def product(self, layer: dict[str, Any], before: list[Tensor]) -> tuple[str, dict[str, int]]:
-        if len(before) < 2:  # a product of Myelin whose weight is not shown
-            return "unknown", {}
-        flags = [_word(layer, key) for key in ("OpA", "OpB")]
-        return "matmul", {f"transpose_{name}": 1 for name, f in zip("ab", flags, strict=True) if f == "transpose"}
+def _lowered(read: Layer) -> Lowered:
+    """By its members alone (`_MEMBERS`), its name in errors aside, and by the types and sizes of its tensors."""
+    layer, before, after = read
+    source = str(layer.get("ParameterType") or layer.get("LayerType") or "?")[:80]
+    kind = _kind(read)
+    attributes: dict[str, int] = {}
+    weights: list[tuple[str, str, list[int]]] = []
+    if kind in ("conv", "conv_transpose", "dense") and before and after:
+        kind, attributes, weights = _weighted(layer, kind, after[0].shape)
+    elif kind == "matmul":
+        kind, attributes = _product(layer, before)
+    elif kind.endswith("pool"):
+        _windows(layer, "WindowSize", attributes)
+    elif kind == "attention" and len(before) < 3:
+        kind = "unknown"
+    return Lowered(kind, source, attributes, weights)
+
+
+def _kind(read: Layer) -> str:
+    """By ParameterType, then by LayerType; "unknown" for plugins and what is not listed."""
+    layer = read.said
+    words = [str(layer.get(key, "")).lower() for key in ("ParameterType", "LayerType")]
+    kind = next((_KINDS[w] for w in words if w in _KINDS), "unknown")
+    if kind == "add":
+        return _OPERATIONS.get(_word(layer, "Operation", "ElementWiseOperation"), kind)
+    if kind == "relu":
+        return _ACTIVATIONS.get(_word(layer, "ActivationType", "Activation"), kind)
+    if kind == "max_pool":
+        return "avg_pool" if "average" in _word(layer, "PoolingType") else kind
+    if kind == "reduce_mean":
+        return _REDUCED.get(_word(layer, "ReduceOperation", "Operation"), kind)
+    if kind == "copy" and read.inputs and read.outputs:
+        of, to = read.inputs[0].dtype, read.outputs[0].dtype
+        if of != to:
+            return "quantize" if to == "int8" else "dequantize" if of == "int8" else "cast"
+    return kind
+
+
+def _windows(layer: dict[str, Any], kernel: str, attributes: dict[str, int]) -> list[int]:
+    sizes = _numbers(layer, kernel)
+    attributes["spatial_rank"] = min(len(sizes), 3)
+    columns = (("kernel", kernel), ("stride", "Stride"), ("dilation", "Dilation"))
+    for column, key in (*columns, ("pad_begin", "PrePadding"), ("pad_end", "PostPadding")):
+        attributes |= {f"{column}_{i}": value for i, value in enumerate(_numbers(layer, key)[:3])}
+    return sizes
+
+
+def _weighted(
+    layer: dict[str, Any], kind: str, out: tuple[int, ...]
+) -> tuple[str, dict[str, int], list[tuple[str, str, list[int]]]]:
+    """A layer with weights, whose number the engine says: their shape follows from it."""
+    attributes: dict[str, int] = {}
+    kernel = _windows(layer, "Kernel", attributes) if kind != "dense" else []
+    maps, groups = _number(layer, "OutMaps") or (out[1] if len(out) > 1 else 1), max(_number(layer, "Groups"), 1)
+    count, dtype = _held(layer, "Weights")
+    area = math.prod(kernel)
+    label = str(layer.get("Name"))[:80]
+    if count == 0 or maps < 1 or area < 1 or count % (maps * area):
+        raise FormatError(
+            f"layer {label!r} has {count} weights for {maps} channels out and a kernel of {kernel}; write the file "
+            "with detailed verbosity"
+        )
+    each = count // (maps * area)
+    if kind == "dense":
+        shape: list[int] = [maps, each]
+        attributes = {"transpose_b": 1}
+    elif kind == "conv_transpose":
+        shape = [each * groups, maps // groups, *kernel]
+        if each * groups >= 1 << 48:
+            raise LimitError(f"layer {label!r} reads {each * groups} channels; fewer than 2^48 are read")
+        attributes |= {"groups": groups, "weight_layout": 2}
+    else:
+        shape = [maps, each, *kernel]
+        attributes |= {"groups": groups}
+    weights = [("weight", dtype, shape)]
+    biases, of = _held(layer, "Bias")
+    if biases:
+        weights.append(("bias", of, [biases]))
+    if dtype == "int8" and kind == "conv":
+        kind = "quantized_conv"
+    elif dtype == "int8" and kind == "dense":
+        kind = "quantized_matmul"
+    return kind, attributes, weights
+
+
+def _held(layer: dict[str, Any], key: str) -> tuple[int, str]:
+    """How many numbers of which type a layer holds."""
+    value = layer.get(key)
+    if not isinstance(value, dict):
+        return 0, "float32"
+    count = value.get("Count", 0)
+    if isinstance(count, bool) or not isinstance(count, int) or not 0 <= count < 1 << 48:
+        raise FormatError(f"layer {str(layer.get('Name'))[:80]!r} holds {str(count)[:40]} {key}; write the file again")
+    return count, _dtype(str(value.get("Type", "")))
+
+
+def _product(layer: dict[str, Any], before: list[Tensor]) -> tuple[str, dict[str, int]]:
+    if len(before) < 2:  # a product of Myelin whose weight is not shown
+        return "unknown", {}
+    flags = [_word(layer, key) for key in ("OpA", "OpB")]
+    return "matmul", {f"transpose_{name}": 1 for name, f in zip("ab", flags, strict=True) if f == "transpose"}
 
 
 def _word(layer: dict[str, Any], *keys: str) -> str:

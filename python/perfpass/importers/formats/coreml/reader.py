@@ -5,15 +5,17 @@ ML Programs, neural networks and pipelines of them; other kinds of models are re
 
 from __future__ import annotations
 
+from collections.abc import Container
 from pathlib import Path
 
 from perfpass.errors import FormatError, UnsupportedError, about
 from perfpass.graph import OpGraph
 from perfpass.importers.draft import Draft
 from perfpass.importers.formats.batch import scaled
-from perfpass.importers.formats.coreml import network, package
+from perfpass.importers.formats.coreml import alike, network, package
 from perfpass.importers.formats.coreml.program import DTYPES, Program, Value
 from perfpass.importers.formats.protobuf import Message, listed
+from perfpass.importers.formats.shapes import Shape
 from perfpass.importers.formats.sizes import Sizes, fixed
 from perfpass.importers.onnx import Input
 
@@ -48,13 +50,28 @@ def read(path: Path, sizes: Sizes) -> OpGraph:
     with about(path), package.opened(path) as model:
         declared = _inputs(model)
         found = fixed(declared, sizes)
-        draft, names = Draft(), {}
-        for one in declared:
-            shape = found.shapes[one.name]
-            draft.inputs.append(draft.tensor(one.dtype, shape, "input", one.name))
-            names[one.name] = Value(one.dtype, shape, draft.inputs[-1])
-        draft.outputs = list(dict.fromkeys(_add(model, draft, names, 0)))
-        return scaled(draft.graph(), found.declared_batch, found.batch)
+        given = [(one.name, one.dtype, found.shapes[one.name]) for one in declared]
+        graph = _repeated(model, given)
+        if graph is None:
+            graph = _one_by_one(model, given)
+        return scaled(graph, found.declared_batch, found.batch)
+
+
+def _repeated(model: Message, given: list[tuple[str, str, Shape]]) -> OpGraph | None:
+    """The graph of a program of one function whose operations are all read as `alike` reads them."""
+    if not model.has(_PROGRAM):
+        return None
+    functions = model.one(_PROGRAM).map(2)
+    return alike.read(_block(functions, {name for name, _, _ in given}), given) if len(functions) == 1 else None
+
+
+def _one_by_one(model: Message, given: list[tuple[str, str, Shape]]) -> OpGraph:
+    draft, names = Draft(), {}
+    for name, dtype, shape in given:
+        draft.inputs.append(draft.tensor(dtype, shape, "input", name))
+        names[name] = Value(dtype, shape, draft.inputs[-1])
+    draft.outputs = list(dict.fromkeys(_add(model, draft, names, 0)))
+    return draft.graph()
 
 
 def inputs(path: Path) -> tuple[Input, ...]:
@@ -87,21 +104,27 @@ def _add(model: Message, draft: Draft, names: dict[str, Value], depth: int) -> l
     raise UnsupportedError(f"the model is {what}; neural networks, ML Programs and pipelines of them are predicted")
 
 
-def _program(program: Message, draft: Draft, names: dict[str, Value]) -> list[int]:
-    functions = program.map(2)
+def _block(functions: dict[str, Message], known: Container[str]) -> Message:
+    """The block that runs, whose function reads inputs that are ``known``. Raises FormatError without one."""
     function = functions.get("main") or next(iter(functions.values()), None)
     if function is None:
         raise FormatError("an ML Program without a function; the file is damaged")
-    if len(functions) > 1:
-        draft.notes[f"of {len(functions)} functions the one called main is read, or the first"] = None
     blocks = function.map(3)
     block = blocks.get(function.text(2)) or next(iter(blocks.values()), None)
     if block is None:
         raise FormatError("an ML Program without a block; the file is damaged")
     for one in function.all(1):
         name = one.text(1)
-        if name not in names:
+        if name not in known:
             raise FormatError(f"the program reads '{name[:200]}', which the model does not declare as an input")
+    return block
+
+
+def _program(program: Message, draft: Draft, names: dict[str, Value]) -> list[int]:
+    functions = program.map(2)
+    block = _block(functions, names)
+    if len(functions) > 1:
+        draft.notes[f"of {len(functions)} functions the one called main is read, or the first"] = None
     reader = Program(draft, names)
     found = []
     for name in reader.block(block):
