@@ -51,7 +51,7 @@ LAUNCHED: dict[str, dict[str, float]] = {
     "onnxruntime": {"norm": 0.6, "pointwise": 0.6, "move": 0.6},
 }
 # Bytes of pointwise operators and moves over those that `operators` keeps of fused ones.
-KEPT: dict[str, float] = {"tensorrt": 1.0, "onnxruntime": 2.0}
+KEPT: dict[str, float] = {"tensorrt": 1.5, "onnxruntime": 2.0}
 _HOST = "engine"
 LEVELS: tuple[str, ...] = (
     "all", "class", "runtime", "precision", "generation", "gap", "launched", "kept", "call", "issue",
@@ -135,7 +135,7 @@ class EngineTimes(Levels):
     def seconds(self, tables: Tables, way: Way) -> Seconds:
         """The time of N graphs in ``way``, an engine on a GPU."""
         way = ran_as(way)
-        done = work(tables.table, way, engine=True)
+        done = work(tables.table, way, engine=True, graph=tables.graph)
         launches = done.issued * tables.count * self.launched(way)[done.family]
         row = done.seconds * tables.count * self.factors(way)[done.family]
         row = row + launches * self._launch_s(way)
