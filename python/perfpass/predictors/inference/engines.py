@@ -22,6 +22,7 @@ from perfpass.predictors.inference.operators import (
     CALL_S,
     FAMILIES,
     ISSUE_S,
+    TF32_PRODUCTS,
     Seconds,
     generation,
     precision_class,
@@ -69,9 +70,9 @@ def ran_as(way: Way) -> Way:
 
 
 def kernels_of(way: Way) -> str:
-    """The name of a precision's level; TensorRT runs fp32 as TF32 where a board has it."""
+    """The name of a precision's level; engines run fp32 as TF32 where a board has it."""
     found = precision_class(way)
-    return "tf32" if found == "fp32" and way.runtime == "tensorrt" and "tf32" in way.device.peak_flops else found
+    return "tf32" if found == "fp32" and way.runtime in TF32_PRODUCTS and "tf32" in way.device.peak_flops else found
 
 
 def launch_s(way: Way) -> float:

@@ -111,6 +111,9 @@ ISSUED_AS = {
     "torch": "eager", "torchscript": "eager", "torch.compile": "compiled", "onnxruntime": "compiled",
     "tensorrt": "engine", "tvm": "engine", "relax": "engine",
 }  # fmt: skip
+# Runtimes that multiply fp32 in TF32 where a board has it, if nobody says otherwise: TensorRT (its flag TF32) and ONNX
+# Runtime (use_tf32 of its CUDA provider). PyTorch does so in cuDNN's convolutions alone.
+TF32_PRODUCTS = ("tensorrt", "onnxruntime")
 FUSED = ("norm", "pointwise", "move")
 # Share of the bytes of pointwise operators and of transposes, splits and copies that still move when they are fused.
 _FUSED_KEPT = 0.35
@@ -367,8 +370,8 @@ def _rates(table: Any, way: Way, kind: np.ndarray, generic: float) -> tuple[np.n
     products = _PRODUCTS[kind] & (kind != _F["conv_depthwise"])
     best = rate(device, name) * _reached(device, name)
     if name == "fp32" and "tf32" in device.peak_flops:
-        # cuDNN convolutions use TF32 by default, TensorRT all products.
-        where = products if way.runtime == "tensorrt" else products & (np.asarray(table.op_class) == _CONVOLUTION)
+        every = way.runtime in TF32_PRODUCTS
+        where = products if every else products & (np.asarray(table.op_class) == _CONVOLUTION)
         return vector, np.where(
             where & (kind != _F["attention_vector"]), rate(device, "tf32") * _reached(device, "tf32"), 0.0
         )
