@@ -135,7 +135,7 @@ EngineTime engine_of(const Object& o, const Families& families) {
   t.bandwidth = o.positives("bandwidth", size);
   t.kept = o.numbers("kept", size), t.factor = o.positives("factor", size), t.launched = o.numbers("launched", size);
   t.on_matrix = o.flags("on_matrix", size), t.product = o.flags("product", size), t.usual = o.flags("usual", size);
-  t.folded = o.flags("folded", kOperators);
+  t.folded = o.flags("folded", kOperators), t.joined = o.flags("joined", kOperators);
   const std::vector<double> rows = o.positives("tile_rows", 0), columns = o.positives("tile_columns", rows.size());
   for (std::size_t i = 0; i < rows.size(); ++i) t.tiles.emplace_back(rows[i], columns[i]);
   t.splits = o.positives("splits", 0);

@@ -34,7 +34,7 @@ struct EngineTime {
   PerFamily speed, fed;                         // FLOP/s of whole tiles, and of the FLOPs that are asked
   PerFamily bandwidth, kept, factor, launched;  // byte/s, share of bytes, of time, of launches
   Flags on_matrix, product, usual;
-  Flags folded;  // [operators] that are never launched
+  Flags folded, joined;  // [operators] never launched; written with the convolution before them
   std::vector<std::pair<double, double>> tiles;
   std::vector<double> splits;
   double vector_exponent, matrix_exponent, prologue, attention_keys, generic_depthwise, generic_area;

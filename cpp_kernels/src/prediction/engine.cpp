@@ -58,6 +58,16 @@ double tiled(const EngineTime& t, const OperatorTable& table, std::size_t r, boo
   return best / (b * m * n * k);
 }
 
+/// Elements of the convolutions' outputs, sorted: what has as many is written with one of them.
+std::vector<std::int64_t> convolved(const OperatorTable& table) {
+  std::vector<std::int64_t> found;
+  for (std::size_t r = 0; r < table.op.size(); ++r) {
+    if (table.op_class[r] == static_cast<std::uint8_t>(OpClass::convolution)) found.push_back(table.output_elements[r]);
+  }
+  std::ranges::sort(found);
+  return found;
+}
+
 }  // namespace
 
 double smooth_maximum(double a, double b, double smoothness) noexcept {
@@ -75,6 +85,7 @@ PricedRun priced(const EngineTime& t, const Families& families, const OperatorTa
   const std::size_t size = table.op.size();
   std::vector<double> row(size), issued(size);
   std::vector<std::size_t> family(size);
+  const std::vector<std::int64_t> sizes = convolved(table);
   double device_s = 0.0, issued_s = 0.0;
   for (std::size_t r = 0; r < size; ++r) {
     const std::size_t f = family[r] = family_of(t, families, table, r);
@@ -89,8 +100,12 @@ PricedRun priced(const EngineTime& t, const Families& families, const OperatorTa
       compute *= 1.0 + t.attention_keys / std::max(static_cast<double>(table.n[r]), 16.0);
     }
     compute = std::max(compute, flops / (t.fed[f] * reached));
-    const double moved =
-        (static_cast<double>(table.bytes_read[r]) + static_cast<double>(table.bytes_written[r])) * t.kept[f];
+    const double read = static_cast<double>(table.bytes_read[r]), written = static_cast<double>(table.bytes_written[r]);
+    double moved = read + written;
+    if (t.joined[table.op[r]] && std::ranges::binary_search(sizes, table.output_elements[r])) {
+      moved = std::max(moved - 2.0 * written, 0.0), compute = 0.0;
+    }
+    moved *= t.kept[f];
     const double launches = table.view[r] != 0 || t.folded[table.op[r]] ? 0.0 : 1.0;
     double seconds = smooth_maximum(compute, std::max(moving_s(t, t.bandwidth[f], moved), t.least_s), t.smoothness);
     if (stepped) {

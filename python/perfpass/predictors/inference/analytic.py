@@ -21,7 +21,14 @@ from perfpass.predictors.calibration import schedules as tuned
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
 from perfpass.predictors.inference.cpu_operators import CpuTimes
 from perfpass.predictors.inference.engines import ENGINES, EngineTimes
-from perfpass.predictors.inference.operators import FAMILIES, OperatorTimes, families, families_for_core, work
+from perfpass.predictors.inference.operators import (
+    FAMILIES,
+    OperatorTimes,
+    families,
+    families_for_core,
+    halved,
+    work,
+)
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation, process
@@ -43,8 +50,9 @@ MEMORY_EFFICIENCY = {"gpu": 0.85, "cpu": 1.0}
 _COMPILED_S = ISSUE_S["torch.compile"]
 # What may not be known of a question (`perfpass.predictors.learned.spread`): the share of the time that issuing takes,
 # operators that run one by one and not in an engine, the share of the time in operators beside `_USUAL`, an engine of
-# which no network was measured, a precision that was not in it, another vendor, what a slice lacks.
-CAUSES = ("measurement", "host", "eager", "rare", "engine", "precision", "vendor", "slice")
+# which no network was measured, a precision that was not in it, another vendor, what a slice lacks, and in TensorRT
+# whether halves are summed in halves, at twice the rate, on boards that sum them in fp32 at half of it.
+CAUSES = ("measurement", "host", "eager", "rare", "engine", "precision", "vendor", "slice", "sums")
 # Families whose kernels every engine has and has long tuned; over the others laboratories differ most.
 _USUAL = np.isin(FAMILIES, ("dense", "conv", "conv3x3", "attention"))
 # TVM's default schedules were measured on CPUs alone. On a GPU their classes are taken to stay behind libraries by this
@@ -201,6 +209,7 @@ class AnalyticPredictor:
             "precision": float(bool(measured) and way.precision not in measured),
             "vendor": float(way.device.kind == "gpu" and way.device.vendor != "NVIDIA"),
             "slice": (1.0 - way.device.sm_count / whole.sm_count) ** 2,
+            "sums": float(way.runtime == "tensorrt" and PRECISIONS[way.precision][1] == "fp16" and halved(way.device)),
         }
         return np.column_stack([np.broadcast_to(np.asarray(lacks[c], dtype=np.float64), host.shape) for c in CAUSES])
 

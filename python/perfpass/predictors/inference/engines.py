@@ -22,6 +22,7 @@ from perfpass.predictors.inference.operators import (
     CALL_S,
     FAMILIES,
     ISSUE_S,
+    TF32_PRODUCTS,
     Seconds,
     generation,
     precision_class,
@@ -51,7 +52,7 @@ LAUNCHED: dict[str, dict[str, float]] = {
     "onnxruntime": {"norm": 0.6, "pointwise": 0.6, "move": 0.6},
 }
 # Bytes of pointwise operators and moves over those that `operators` keeps of fused ones.
-KEPT: dict[str, float] = {"tensorrt": 1.0, "onnxruntime": 2.0}
+KEPT: dict[str, float] = {"tensorrt": 1.5, "onnxruntime": 2.0}
 _HOST = "engine"
 LEVELS: tuple[str, ...] = (
     "all", "class", "runtime", "precision", "generation", "gap", "launched", "kept", "call", "issue",
@@ -69,9 +70,9 @@ def ran_as(way: Way) -> Way:
 
 
 def kernels_of(way: Way) -> str:
-    """The name of a precision's level; TensorRT runs fp32 as TF32 where a board has it."""
+    """The name of a precision's level; engines run fp32 as TF32 where a board has it."""
     found = precision_class(way)
-    return "tf32" if found == "fp32" and way.runtime == "tensorrt" and "tf32" in way.device.peak_flops else found
+    return "tf32" if found == "fp32" and way.runtime in TF32_PRODUCTS and "tf32" in way.device.peak_flops else found
 
 
 def launch_s(way: Way) -> float:
@@ -135,7 +136,7 @@ class EngineTimes(Levels):
     def seconds(self, tables: Tables, way: Way) -> Seconds:
         """The time of N graphs in ``way``, an engine on a GPU."""
         way = ran_as(way)
-        done = work(tables.table, way, engine=True)
+        done = work(tables.table, way, engine=True, graph=tables.graph)
         launches = done.issued * tables.count * self.launched(way)[done.family]
         row = done.seconds * tables.count * self.factors(way)[done.family]
         row = row + launches * self._launch_s(way)

@@ -78,6 +78,9 @@ HALVED_REACH = 1.25
 _JOULES_OVER_HALF = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "int8": 0.5, "fp8": 0.5}
 # From Ada on, boards with fewer watts an SM run at lower voltage: an L4 (1.2 W) feeds a third more than its watts say.
 _WATTS_PER_SM, _VOLTAGE_EXPONENT = 2.4, 0.45
+# The same of fp32 where `FP32_JOULES` are of a board with more watts: the H100 SXM's 700 W. Its sister on PCIe has half of
+# them for nearly as many SMs, and was else told slower than an RTX 3090. By hand: no record shows one in fp32.
+_WATTS_PER_SM_FP32 = {(9, 0): 4.5}
 # Tiles that libraries choose from, and the share of the rate that a tile of this area reaches.
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32))
 _SPLITS = (1, 2, 4, 8)  # along k, where the tiles are fewer than the SMs
@@ -101,7 +104,8 @@ _STEP_SHARE = 0.85  # of the bandwidth that reading recurrent weights reaches
 _GENERIC_AREA = 25  # depthwise kernels beyond it take the libraries' generic one
 # Which reaches this share of vector units by itself, not of what other depthwise kernels reach: timm's networks that it
 # bounds were else priced 1.6 to 2.5 times too slow in eager PyTorch. Compiled graphs do not take it.
-_GENERIC = {"eager": GENERIC_DEPTHWISE / EFFICIENCY["conv_depthwise"][0]}
+_GENERIC = GENERIC_DEPTHWISE / EFFICIENCY["conv_depthwise"][0]
+_COMPILED = ("torch.compile",)
 GAP_S = 3e-6  # ramps of one kernel on the queue
 # The host, for one operator: dispatch of eager PyTorch and of graphs that are compiled or built.
 ISSUE_S = {"eager": 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
@@ -110,6 +114,9 @@ ISSUED_AS = {
     "torch": "eager", "torchscript": "eager", "torch.compile": "compiled", "onnxruntime": "compiled",
     "tensorrt": "engine", "tvm": "engine", "relax": "engine",
 }  # fmt: skip
+# Runtimes that multiply fp32 in TF32 where a board has it, if nobody says otherwise: TensorRT (its flag TF32) and ONNX
+# Runtime (use_tf32 of its CUDA provider). PyTorch does so in cuDNN's convolutions alone.
+TF32_PRODUCTS = ("tensorrt", "onnxruntime")
 FUSED = ("norm", "pointwise", "move")
 # Share of the bytes of pointwise operators and of transposes, splits and copies that still move when they are fused.
 _FUSED_KEPT = 0.35
@@ -125,6 +132,11 @@ _FAMILY_OF_OPERATOR = np.array(
      for i, name in enumerate(OPERATORS)]
 )  # fmt: skip
 _CONVOLUTION = OPERATOR_CLASSES.index("convolution")
+# What an engine writes with the convolution before it: it moves the other operand of a sum, and nothing else.
+JOINED = np.isin(OPERATORS, ("relu", "leaky_relu", "prelu", "clip", "add"))
+# Engines keep tensors in the layout that matrix units read, and time the kernels they choose from; the shares of
+# `EFFICIENCY` are those of eager PyTorch, which turns every tensor. Chosen on sources left out (docs/decisions.md).
+_ENGINE_CONVOLUTIONS = 1.1
 _BATCH_NORM = OPERATORS.index("batch_norm")
 _STEPPED = np.array([name in ("lstm", "gru", "rnn") for name in OPERATORS])
 _PRODUCTS = np.array([name.startswith(("conv", "dense", "matmul", "attention", "recurrent")) for name in FAMILIES])
@@ -169,25 +181,30 @@ def rate(device: Device, precision: str) -> float:
     budget = device.power_limit_w - device.idle_power_w
     if device.kind == "cpu" or budget <= 0 or device.compute_capability is None:
         return float(peak)
-    vector = min(fp32, budget / _joules(FP32_JOULES, device.compute_capability))
+    watts = budget / max(device.sm_count, 1)
+    lower = min(1.0, watts / _WATTS_PER_SM_FP32.get(device.compute_capability, watts)) ** _VOLTAGE_EXPONENT
+    vector = min(fp32, budget / (_joules(FP32_JOULES, device.compute_capability) * lower))
     if precision not in _JOULES_OVER_HALF or device.peak_flops.get(precision, 0.0) < fp32:
         return float(vector)
     joules = _joules(HALF_JOULES, device.compute_capability) * _JOULES_OVER_HALF[precision]
     if device.compute_capability >= (8, 9):
-        watts = budget / max(device.sm_count, 1)
         joules *= min(1.0, watts / _WATTS_PER_SM) ** _VOLTAGE_EXPONENT
     return float(min(peak, max(vector, budget / joules)))
 
 
-def reached(device: Device, precision: str) -> float:
-    """What kernels reach of matrix units over `EFFICIENCY`: more of those that are held to half their rate.
-
-    Consumer boards sum halves in fp32 at half the rate of their professional sisters (GeForce: 71 TFLOP/s of an RTX
-    3090 beside 155 of an A6000), and feed them as fast.
+def halved(device: Device) -> bool:
+    """Whether matrix units sum halves in fp32 at half the rate of the professional sisters' (GeForce: 71 TFLOP/s of an
+    RTX 3090 beside 155 of an A6000).
     """
     usual = _FULL_RATE.get((device.compute_capability or (0, 0)), 0.0)
-    halved = device.peak_flops.get("fp16", 0.0) < 0.75 * usual * device.peak_flops["fp32"]
-    return HALVED_REACH if halved and precision in ("fp16", "bf16", "tf32") else 1.0
+    return device.peak_flops.get("fp16", 0.0) < 0.75 * usual * device.peak_flops["fp32"]
+
+
+def reached(device: Device, precision: str) -> float:
+    """What kernels reach of matrix units over `EFFICIENCY`: more of those that are held to half their rate, as boards
+    feed them as fast.
+    """
+    return HALVED_REACH if halved(device) and precision in ("fp16", "bf16", "tf32") else 1.0
 
 
 def _joules(table: Mapping[float, float], capability: tuple[int, int]) -> float:
@@ -233,16 +250,19 @@ def _flat(table: OperatorColumns) -> np.ndarray:
     return np.asarray(~square & ((np.abs(edge - np.round(edge)) > 1e-6) | (edge > 7)))
 
 
-def work(table: OperatorColumns, way: Way, *, engine: bool = False, step: bool = False) -> Work:
+def work(
+    table: OperatorColumns, way: Way, *, engine: bool = False, step: bool = False, graph: np.ndarray | None = None
+) -> Work:  # fmt: skip
     """What every row of ``table`` (counted at the width of ``way``) has to do on the device of ``way``.
 
     ``engine``: with the vector units of `perfpass.predictors.inference.engines`. Halves on boards without matrix units
     run there two at a time. And the power limit holds back the FLOPs that are asked; what whole tiles and a kernel that
-    reaches little of its rate take beside them leaves units idle, at the clock, and burns little. ``step``: of a step
-    of training. Levels of steps, and of engines, were fitted on a slower generic depthwise kernel.
+    reaches little of its rate take beside them leaves units idle, at the clock, and burns little. What is written with
+    the convolution before it hides behind that one. ``step``: of a step of training, whose levels were fitted on a
+    slower generic depthwise kernel. ``graph`` [R]: which of several graphs a row is of.
     """
     device, kind = way.device, families(table, way)
-    generic = GENERIC_DEPTHWISE if engine or step else _GENERIC.get(ISSUED_AS[way.runtime], 1.0)
+    generic = GENERIC_DEPTHWISE if step else _generic(way)
     speed, fed, on_matrix = _speeds(table, way, kind, engine, generic)
     shares = _SHARES[kind]
     flops = np.asarray(table.flops, dtype=np.float64)
@@ -260,6 +280,10 @@ def work(table: OperatorColumns, way: Way, *, engine: bool = False, step: bool =
     issued = (np.asarray(table.view) == 0).astype(np.float64)
     if way.runtime in FUSING:
         folded = np.asarray(table.op) == _BATCH_NORM
+        if engine:
+            joined = _joined(table, graph)
+            moved = np.where(joined, np.maximum(moved - 2.0 * np.asarray(table.bytes_written), 0.0), moved)
+            compute = np.where(joined, 0.0, compute)
         moved = np.where(np.isin(kind, _KEPT), moved * _FUSED_KEPT, moved)
         issued = np.where(folded, 0.0, issued)
     memory = _moving_s(moved, shares[:, 2], device)
@@ -269,6 +293,32 @@ def work(table: OperatorColumns, way: Way, *, engine: bool = False, step: bool =
         in_turn = np.asarray(table.b, dtype=np.float64)[stepped] * each
         seconds[stepped] = smooth_maximum(seconds[stepped], in_turn)
     return Work(seconds * issued, kind, issued)
+
+
+def large_depthwise(table: OperatorColumns, kind: np.ndarray) -> np.ndarray:
+    """[R] depthwise kernels beyond `_GENERIC_AREA`, of families ``kind`` [R].
+
+    Of two dimensions: QuartzNet's of 33 to 87 taps in one take a twentieth of what the generic kernel would.
+    """
+    large = (kind == _F["conv_depthwise"]) & (np.asarray(table.kernel_area) > _GENERIC_AREA)
+    return np.asarray(large & ~_flat(table))
+
+
+def _generic(way: Way) -> float:
+    """The rate of depthwise kernels beyond `_GENERIC_AREA` over that of smaller ones: engines have kernels of their own
+    (at the generic rate GPUNet-D1 and -D2 took twice what TensorRT was measured at), and processors no such limit.
+    """
+    libraries = way.device.kind == "gpu" and ISSUED_AS[way.runtime] != "engine" and way.runtime not in _COMPILED
+    return _GENERIC if libraries else 1.0
+
+
+def _joined(table: OperatorColumns, graph: np.ndarray | None) -> np.ndarray:
+    """[R] whether an engine writes a row with the convolution before it: one of as many elements, in the same graph."""
+    size = np.asarray(table.output_elements, dtype=np.int64)
+    if graph is not None:
+        size = size + np.asarray(graph, dtype=np.int64) * (int(size.max(initial=0)) + 1)
+    of = size[np.asarray(table.op_class) == _CONVOLUTION]
+    return np.asarray(JOINED[np.asarray(table.op)] & np.isin(size, of))
 
 
 def _moving_s(moved: np.ndarray, share: np.ndarray | float, device: Device) -> np.ndarray:
@@ -301,7 +351,8 @@ def _speeds(
         speed = vector * (top / limited)
         # Where a kernel reaches little of the rate, the power limit does not hold it back besides.
         fed_shares = np.where(kind == _F["attention_vector"], EFFICIENCY["dense"][0], fed_shares)
-    matrix = matrix * shares[:, 1]
+    native = np.isin(kind, (_F["conv"], _F["conv3x3"])) if engine else np.zeros(len(kind), dtype=bool)
+    matrix = matrix * shares[:, 1] * np.where(native, _ENGINE_CONVOLUTIONS, 1.0)
     return np.where(on_matrix, matrix, speed * shares[:, 0]), np.where(on_matrix, matrix, fed * fed_shares), on_matrix
 
 
@@ -321,20 +372,16 @@ def on_matrix_units(way: Way) -> bool:
 def _rates(table: Any, way: Way, kind: np.ndarray, generic: float) -> tuple[np.ndarray, np.ndarray]:
     """[R] FLOP/s of vector units, and of matrix units where a row runs there, else 0.
 
-    ``generic``: rate of depthwise kernels beyond `_GENERIC_AREA` over that of smaller ones, where libraries have none.
+    ``generic``: rate of depthwise kernels beyond `_GENERIC_AREA` over that of smaller ones.
     """
     device, name = way.device, PRECISIONS[way.precision][1]
     vector = np.full(len(kind), rate(device, "fp64" if name == "fp64" else "fp32"))
-    # Of two dimensions: QuartzNet's of 33 to 87 taps in one take a twentieth of what the generic kernel would.
-    large = (kind == _F["conv_depthwise"]) & (np.asarray(table.kernel_area) > _GENERIC_AREA) & ~_flat(table)
-    # Engines have kernels of their own: at the generic rate GPUNet-D1 and -D2 took twice what TensorRT was measured at.
-    libraries = device.kind == "gpu" and ISSUED_AS[way.runtime] != "engine"
-    vector = np.where(large & libraries, vector * generic, vector)
+    vector = np.where(large_depthwise(table, kind), vector * generic, vector)
     products = _PRODUCTS[kind] & (kind != _F["conv_depthwise"])
     best = rate(device, name) * reached(device, name)
     if name == "fp32" and "tf32" in device.peak_flops:
-        # cuDNN convolutions use TF32 by default, TensorRT all products.
-        where = products if way.runtime == "tensorrt" else products & (np.asarray(table.op_class) == _CONVOLUTION)
+        every = way.runtime in TF32_PRODUCTS
+        where = products if every else products & (np.asarray(table.op_class) == _CONVOLUTION)
         return vector, np.where(
             where & (kind != _F["attention_vector"]), rate(device, "tf32") * reached(device, "tf32"), 0.0
         )
@@ -372,8 +419,7 @@ def for_core(way: Way) -> dict[str, Any]:
     kind = np.arange(len(FAMILIES))
     # A row of each family, none of them larger than what libraries have depthwise kernels for.
     rows = SimpleNamespace(op_class=np.where(_CONVOLUTIONS, _CONVOLUTION, 0), kernel_area=np.full(len(kind), 9))
-    speed, fed, on_matrix = _speeds(rows, way, kind, engine=True, generic=GENERIC_DEPTHWISE)
-    libraries = way.device.kind == "gpu" and ISSUED_AS[way.runtime] != "engine"
+    speed, fed, on_matrix = _speeds(rows, way, kind, engine=True, generic=1.0)
     reached = sustained_bandwidth(way.device)
     reached *= 1.0 if way.device.memory_type.upper().startswith("HBM") else _GDDR_SHARE
     return {
@@ -384,6 +430,7 @@ def for_core(way: Way) -> dict[str, Any]:
         "bandwidth": reached * _SHARES[:, 2],
         "kept": np.where(np.isin(kind, _KEPT), _FUSED_KEPT if way.runtime in FUSING else 1.0, 1.0),
         "folded": np.arange(len(OPERATORS)) == (_BATCH_NORM if way.runtime in FUSING else -1),
+        "joined": JOINED & (way.runtime in FUSING),
         "tile_rows": [rows for rows, _ in _TILES],
         "tile_columns": [columns for _, columns in _TILES],
         "splits": _SPLITS,
@@ -393,7 +440,7 @@ def for_core(way: Way) -> dict[str, Any]:
         "matrix_exponent": _AREA_EXPONENT["matrix"],
         "prologue": _PROLOGUE_K,
         "attention_keys": _ATTENTION_KEYS,
-        "generic_depthwise": GENERIC_DEPTHWISE if libraries else 1.0,
+        "generic_depthwise": _generic(way),
         "generic_area": _GENERIC_AREA,
         "cache_bytes": _CACHED_SHARE * way.device.l2_bytes,
         "cache_speed": _CACHE_SPEED,

@@ -94,7 +94,7 @@ def load(folder: Path | None = None) -> Rows:
     for way, part in named.ways(frame):
         found, ran = named.tables_of(part, way, known), ran_as(way)
         tables = found.tables
-        done = work(tables.table, ran, engine=True)
+        done = work(tables.table, ran, engine=True, graph=tables.graph)
         sums = np.zeros((2, len(tables), len(FAMILIES)))
         for out, value in zip(sums, (done.seconds, done.issued), strict=True):
             np.add.at(out, (tables.graph, done.family), value * tables.count)
