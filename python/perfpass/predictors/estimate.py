@@ -88,7 +88,9 @@ class Notes:
 
         ``vouched``: held-out errors stand behind it all the same; ``first``: said before all others.
         """
-        where = holds if isinstance(holds, np.ndarray) else np.full(self.level.shape, bool(holds))
+        if not np.count_nonzero(holds):
+            return
+        where = holds if isinstance(holds, np.ndarray) else np.full(self.level.shape, True)
         raised = np.where(where, np.int8(at_least), np.int8(0))
         self.level = np.maximum(self.level, raised)
         self.beyond = self.beyond if vouched else np.maximum(self.beyond, raised)
