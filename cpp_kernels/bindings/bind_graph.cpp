@@ -141,7 +141,8 @@ void register_graph(nb::module_& m) {
       .def("string", [](const OpGraph& g, std::int32_t id) { return std::string(g.strings.at(id)); })
       .def("shape",
            [](const OpGraph& g, TensorId tensor) {
-             if (tensor < 0 || tensor >= static_cast<TensorId>(g.tensor_count())) throw nb::index_error("no such tensor");
+             if (tensor < 0 || tensor >= static_cast<TensorId>(g.tensor_count()))
+               throw nb::index_error("no such tensor");
              return tuple_of(g.shape(tensor));
            })
       .def("name_of", [](const OpGraph& g, NodeId node) { return std::string(g.strings.at(g.node_name.at(node))); })

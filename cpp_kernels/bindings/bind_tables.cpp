@@ -46,8 +46,8 @@ nb::tuple scaled(const nb::dict& columns, Numbers<std::int64_t> offset, Numbers<
   ScaledColumns all;
   {
     const nb::gil_scoped_release released;
-    all = at_batches({span(offset), span(batch), op, op_class, constant, macs, flops, bytes_read, bytes_written, weights,
-                      inputs, outputs, b, m, n, k},
+    all = at_batches({span(offset), span(batch), op, op_class, constant, macs, flops, bytes_read, bytes_written,
+                      weights, inputs, outputs, b, m, n, k},
                      {wanted.data(), wanted.size()});
   }
   nb::dict found;
@@ -97,7 +97,8 @@ void register_tables(nb::module_& m) {
   nb::class_<Tiling>(m, "Tiling", "Tiles and splits that a library of matrix products chooses from.")
       .def(
           "__init__",
-          [](Tiling* self, Table tiles, Numbers<double> splits, double convolution_splits, double prologue, double sms) {
+          [](Tiling* self, Table tiles, Numbers<double> splits, double convolution_splits, double prologue,
+             double sms) {
             if (tiles.shape(1) != 4 || tiles.shape(0) == 0 || splits.size() == 0) {
               throw Error(ErrorCode::argument, "Tiling: tiles are rows of four numbers, with at least one split");
             }
@@ -111,9 +112,8 @@ void register_tables(nb::module_& m) {
       .def(
           "whole_tiles",
           [](const Tiling& self, Numbers<double> b, Numbers<double> m, Numbers<double> n, Numbers<double> k,
-             Numbers<bool> convolution, Numbers<bool> on_matrix, Numbers<bool> product) {
-            return own(tiled(self, b, m, n, k, convolution, on_matrix, product));
-          },
+             Numbers<bool> convolution, Numbers<bool> on_matrix,
+             Numbers<bool> product) { return own(tiled(self, b, m, n, k, convolution, on_matrix, product)); },
           nb::arg("b"), nb::arg("m"), nb::arg("n"), nb::arg("k"), nb::arg("convolution"), nb::arg("on_matrix"),
           nb::arg("product"),
           "[R] FLOPs in whole waves of tiles over FLOPs, of b products [m, k] x [k, n]; 1 where product is not.");

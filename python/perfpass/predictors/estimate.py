@@ -60,7 +60,7 @@ class Runs:
     reserved_bytes: np.ndarray  # by the allocator of the runtime; of training steps 0
     input_elements: np.ndarray  # of all inputs
     first_input_elements: np.ndarray
-    backward_bytes: np.ndarray  # of training steps (perfpass.graph.step.SavedActivations), else 0
+    backward_bytes: np.ndarray  # of training steps (perfpass.graph.saved.SavedActivations), else 0
     gradient_bytes: np.ndarray
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from perfpass import _core
 from perfpass.bounded_file import reason
 from perfpass.declared import Table
 from perfpass.errors import ArtefactError, FileError, FormatError
@@ -91,4 +91,5 @@ def declared(content: Mapping[str, Any], table: Table, path: Path) -> None:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    digest: str = _core.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+    return digest

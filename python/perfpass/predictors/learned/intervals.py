@@ -58,8 +58,9 @@ def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Indices of rows [N, K] that differ in any bit, each once, and [N] where each row's is among them."""
     if len(rows) <= _FEW:
         first: dict[bytes, int] = {}
-        back = [first.setdefault(row.tobytes(), len(first)) for row in rows]
-        return np.array([back.index(i) for i in range(len(first))], dtype=np.intp), np.array(back, dtype=np.intp)
+        number = [first.setdefault(row.tobytes(), len(first)) for row in rows]
+        once = np.array([number.index(i) for i in range(len(first))], dtype=np.intp)
+        return once, np.array(number, dtype=np.intp)
     whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
     _, once, back = np.unique(whole, return_index=True, return_inverse=True)
     return once, back
