@@ -94,6 +94,19 @@ void register_tables(nb::module_& m) {
   m.def("at_batches", scaled, nb::arg("columns"), nb::arg("offset"), nb::arg("batch"), nb::arg("wanted"),
         "The columns of N operator tables, by name, at the batch sizes wanted [N, K], and their offsets [N * K + 1]; "
         "batch [N]: what they were counted at.");
+  m.def(
+      "weighted_sums",
+      [](Table values, Numbers<double> weights, Numbers<std::int64_t> key, std::size_t graphs, std::size_t groups) {
+        std::vector<double> found;
+        {
+          const nb::gil_scoped_release released;
+          found =
+              weighted_sums({values.data(), values.size()}, span(weights), span(key), values.shape(0), graphs, groups);
+        }
+        return own(std::move(found), {graphs, values.shape(0), groups});
+      },
+      nb::arg("values"), nb::arg("weights"), nb::arg("key"), nb::arg("graphs"), nb::arg("groups"),
+      "[graphs, S, groups] sums of values [S, R] times weights [R]; key [R]: graph * groups + group.");
   nb::class_<Tiling>(m, "Tiling", "Tiles and splits that a library of matrix products chooses from.")
       .def(
           "__init__",

@@ -124,6 +124,22 @@ def test_whole_tiles_are_those_of_the_plain_twin(tables, board, seed):
     assert (found[~product] == 1.0).all()
 
 
+@given(st.integers(0, 1 << 30), st.integers(1, 4), st.integers(1, 5), st.integers(0, 6))
+def test_weighted_sums_by_group_are_numpys(seed, graphs, groups, sizes):
+    draw = np.random.default_rng(seed)
+    offset = np.concatenate([[0], np.cumsum(draw.integers(0, 20, graphs))])
+    values, weights = draw.lognormal(0, 9, (sizes, offset[-1])), draw.lognormal(0, 9, offset[-1])
+    tables = Tables(_columns(int(offset[-1])), offset)
+    keys = tables.keys(draw.integers(0, groups, offset[-1]), groups)
+    found = tables.weighted_by_keys(values, weights, keys, groups)
+    assert found.shape == (graphs, sizes, groups)
+    for s in range(sizes):
+        assert _same(found[:, s], tables.by_keys(values[s] * weights, keys, groups))
+    if len(keys):
+        with pytest.raises(ArgumentError, match="a row of group"):
+            tables.weighted_by_keys(values, weights, keys + graphs * groups, groups)
+
+
 def test_tables_that_do_not_fit_together_are_refused():
     whole = _columns(3)
     short = OperatorColumns(**{**vars(whole), "macs": whole.macs[:2]})

@@ -34,4 +34,10 @@ PERFPASS_API ScaledColumns at_batches(const BatchedColumns& columns, std::span<c
 PERFPASS_API std::vector<std::uint8_t> repeated(std::span<const std::uint8_t> values, std::size_t size,
                                                 std::span<const std::int64_t> offset, std::size_t times);
 
+/// [N, S, groups] sums of `values` [S, R], S `sizes`, times `weights` [R]; `key` [R] is graph * groups + group, of N
+/// graphs. Summed in the order of the rows. Error(argument) for sizes that do not fit together and keys beyond.
+PERFPASS_API std::vector<double> weighted_sums(std::span<const double> values, std::span<const double> weights,
+                                               std::span<const std::int64_t> key, std::size_t sizes, std::size_t graphs,
+                                               std::size_t groups);
+
 }  // namespace perfpass

@@ -86,4 +86,28 @@ std::vector<std::uint8_t> repeated(std::span<const std::uint8_t> values, std::si
   return found;
 }
 
+std::vector<double> weighted_sums(std::span<const double> values, std::span<const double> weights,
+                                  std::span<const std::int64_t> key, std::size_t sizes, std::size_t graphs,
+                                  std::size_t groups) {
+  const std::size_t rows = key.size();
+  check_size(weights.size(), rows);
+  check_size(values.size(), sizes * rows);
+  std::vector<std::size_t> place(rows);  // of the first size
+  for (std::size_t r = 0; r < rows; ++r) {
+    if (key[r] < 0 || static_cast<std::size_t>(key[r]) >= graphs * groups) {
+      throw Error(ErrorCode::argument,
+                  "tables: a row of group " + std::to_string(key[r]) + " of " + std::to_string(graphs * groups));
+    }
+    const auto at = static_cast<std::size_t>(key[r]);
+    place[r] = at / groups * sizes * groups + at % groups;
+  }
+  std::vector<double> found(graphs * sizes * groups);
+  for (std::size_t s = 0; s < sizes; ++s) {
+    const double* of = values.data() + s * rows;
+    double* into = found.data() + s * groups;
+    for (std::size_t r = 0; r < rows; ++r) into[place[r]] += of[r] * weights[r];
+  }
+  return found;
+}
+
 }  // namespace perfpass

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -120,21 +119,24 @@ class Tables:
 
     def any(self, mask: np.ndarray) -> np.ndarray:
         """[N] whether ``mask`` [R] holds for a row."""
+        if len(self) == 1:
+            return np.array([np.count_nonzero(mask) > 0])
         return np.bincount(self.graph[mask], minlength=len(self)) > 0
 
-    def by_group(self, group: np.ndarray, groups: int) -> Callable[[np.ndarray], np.ndarray]:
-        """What gives [N, groups] or [N, S, groups] sums of values [R] or [S, R] by ``group`` [R]."""
-        number, bins = len(self), len(self) * groups
-        key = self.graph * groups + group
+    def keys(self, group: np.ndarray, groups: int) -> np.ndarray:
+        """[R] number of graph and ``group`` [R] together, of ``groups`` a graph: for several sums of the same rows."""
+        return self.graph * groups + group
 
-        def sums(values: np.ndarray) -> np.ndarray:
-            if values.ndim == 1:
-                return np.bincount(key, values, bins).reshape(number, groups)
-            keys = (np.arange(len(values))[:, None] * bins + key).ravel()
-            found = np.bincount(keys, values.ravel(), len(values) * bins).reshape(len(values), number, groups)
-            return np.ascontiguousarray(found.swapaxes(0, 1))
+    def by_keys(self, values: np.ndarray, keys: np.ndarray, groups: int) -> np.ndarray:
+        """[N, groups] sums of ``values`` [R] by `keys`."""
+        return np.bincount(keys, values, len(self) * groups).reshape(len(self), groups)
 
-        return sums
+    def weighted_by_keys(self, values: np.ndarray, weights: np.ndarray, keys: np.ndarray, groups: int) -> np.ndarray:
+        """[N, S, groups] sums of ``values`` [S, R] times ``weights`` [R] by `keys`."""
+        found: np.ndarray = _core.weighted_sums(
+            np.ascontiguousarray(values, dtype=np.float64), np.ascontiguousarray(weights), keys, len(self), groups
+        )
+        return found
 
 
 def operator_table(graph: OpGraph, costs: Costs | None = None) -> OperatorTable:

@@ -8,6 +8,8 @@ larger never takes less time; those between two neighbouring rungs lie within th
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from perfpass import _core
@@ -29,16 +31,24 @@ def at_batches(tables: Tables, batch: np.ndarray, wanted: np.ndarray) -> Tables:
     return Tables(OperatorColumns(**scaled), offsets)
 
 
+@cache
+def _runs(steps: int) -> tuple[np.ndarray, np.ndarray]:
+    """[K, K] lengths of the runs from the first to the last of two of K ``steps``, and where the last is before it."""
+    length = np.arange(steps)[None, :] - np.arange(steps)[:, None] + 1
+    return np.maximum(length, 1), length < 1
+
+
 def isotonic(values: np.ndarray) -> np.ndarray:
     """[N, K] the nearest nondecreasing rows in the least squares (Barlow and Brunk, 1972: largest of least means)."""
     number, steps = values.shape
-    sums = np.concatenate([np.zeros((number, 1)), np.cumsum(values, axis=1)], axis=1)
-    first, last = np.arange(steps)[:, None], np.arange(steps)[None, :]
-    means = (sums[:, None, 1:] - sums[:, :-1, None]) / np.maximum(last - first + 1, 1)
-    means[:, last < first] = np.inf
+    sums = np.zeros((number, steps + 1))
+    np.cumsum(values, axis=1, out=sums[:, 1:])
+    length, ends_before = _runs(steps)
+    means = (sums[:, None, 1:] - sums[:, :-1, None]) / length
+    means[:, ends_before] = np.inf
     # Of all runs that start at i and end at k or later, the least mean; then the largest over starts up to k.
     least = np.minimum.accumulate(means[:, :, ::-1], axis=2)[:, :, ::-1]
-    least[:, last < first] = -np.inf
+    least[:, ends_before] = -np.inf
     found: np.ndarray = least.max(axis=1)
     return found
 

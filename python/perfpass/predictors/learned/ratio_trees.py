@@ -252,7 +252,7 @@ class RatioTrees(ABC):
         low, high = (bound.reshape(sizes.shape) for bound in spread.of_matrix(unknown))
         self._note_batch(notes, batch, way)
         asked = np.arange(1, len(batch) + 1) * sizes.shape[1] - 1
-        sums, features = vectors.sums.take(asked), vectors.values[asked]
+        sums, features = vectors.sums, vectors.values[asked]
         bound = issue[:, -1] > HOST_BOUND_ISSUE
         notes.add(1, bound, _HOST_REASON, vouched=True)
         notes.add(1, bound & (way.torch_version == UNSTATED_TORCH), _OLD_HOST_REASON, vouched=True)
@@ -260,10 +260,10 @@ class RatioTrees(ABC):
             "features": features,
             "base_s": vectors.base_s[asked],
             **_seconds(seconds[:, -1], rungs, low, high, batch),
-            "compute_s": sums.compute.sum(axis=1),
-            "memory_s": sums.memory.sum(axis=1),
-            "group_s": sums.seconds,
-            "kernels": sums.kernels.sum(axis=1),
+            "compute_s": sums.compute[asked].sum(axis=1),
+            "memory_s": sums.memory[asked].sum(axis=1),
+            "group_s": sums.seconds[asked],
+            "kernels": sums.kernels[asked].sum(axis=1),
             "distance": distance,
             "lacks": unknown.reshape(*sizes.shape, -1)[:, -1],
             "level": notes.level,

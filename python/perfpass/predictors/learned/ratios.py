@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -144,7 +144,9 @@ class RatioFeatures:
         """
         count, number = tables.count, len(tables)
         seconds, launched = roof.roof_s * count, roof.launched * count
-        by_group = tables.by_group(roof.group, len(self.groups))
+        groups = len(self.groups)
+        keys = tables.keys(roof.group, groups)
+        by_group = partial(tables.by_keys, keys=keys, groups=groups)
         kernels = np.maximum(tables.sums(launched), 1.0)
         to_issue = np.maximum(tables.sums(launched * issued), 1.0)
         return Sums(
@@ -152,7 +154,7 @@ class RatioFeatures:
             compute=by_group(roof.compute_s * count),
             memory=by_group(roof.memory_s * count),
             kernels=by_group(launched),
-            weighted=by_group(self._columns(tables.table, way.device, roof) * seconds),
+            weighted=tables.weighted_by_keys(self._columns(tables.table, way.device, roof), seconds, keys, groups),
             issue_s=roofline.issue_seconds(to_issue, way),
             copy_s=np.full(number, way.copied_bytes / roofline.PAGEABLE_COPY_BYTES_S),
             small_kernels=tables.sums(launched * (roof.roof_s <= roofline.KERNEL_S)) / kernels,
@@ -270,7 +272,8 @@ def fingerprints(tables: Tables, batch: np.ndarray) -> np.ndarray:
     """
     table = tables.table
     count = tables.count * (np.asarray(table.view) == 0)
-    by_group = tables.by_group(roofline.operator_groups(table), len(GROUPS))
+    keys = tables.keys(roofline.operator_groups(table), len(GROUPS))
+    by_group = partial(tables.by_keys, keys=keys, groups=len(GROUPS))
     macs = by_group(np.asarray(table.macs, dtype=np.float64) * count)
     traffic = by_group(np.add(table.bytes_read, table.bytes_written, dtype=np.float64) * count)
     traffic[:, GROUPS.index("batch_norm")] = 0.0
