@@ -158,7 +158,7 @@ def test_a_part_never_takes_longer_than_the_whole():
 
 
 def _columns(count):
-    op = np.array([OPERATORS.index("dense")] * count)
+    op = np.full(count, OPERATORS.index("dense"))
     columns = dict.fromkeys(OperatorColumns.__dataclass_fields__, np.ones(count))
     columns |= {"op": op, "op_class": np.array(OPERATOR_CLASS_OF)[op], "view": np.zeros(count)}
     return OperatorColumns(**columns | {"flops": np.full(count, 1e9), "m": np.full(count, 512.0)})
