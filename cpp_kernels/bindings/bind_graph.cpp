@@ -56,6 +56,14 @@ OpGraph with_stated(const OpGraph& graph, const nb::list& nodes) {
   return copy;
 }
 
+nb::tuple tuple_of(std::span<const std::int64_t> values) {
+  auto found = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    PyTuple_SetItem(found.ptr(), static_cast<Py_ssize_t>(i), nb::int_(values[i]).release().ptr());
+  }
+  return found;
+}
+
 /// As the errors of Python show it: a number of thousands of digits has no repr.
 std::string shown(nb::handle value) {
   return nb::cast<std::string>(nb::module_::import_("perfpass.text").attr("shown_value")(value));
@@ -131,6 +139,15 @@ void register_graph(nb::module_& m) {
       .def_prop_ro("notes", [](const OpGraph& g) { return g.notes; })
       .def_prop_ro("string_count", [](const OpGraph& g) { return g.strings.size(); })
       .def("string", [](const OpGraph& g, std::int32_t id) { return std::string(g.strings.at(id)); })
+      .def("shape",
+           [](const OpGraph& g, TensorId tensor) {
+             if (tensor < 0 || tensor >= static_cast<TensorId>(g.tensor_count()))
+               throw nb::index_error("no such tensor");
+             return tuple_of(g.shape(tensor));
+           })
+      .def("name_of", [](const OpGraph& g, NodeId node) { return std::string(g.strings.at(g.node_name.at(node))); })
+      .def("source_op_name",
+           [](const OpGraph& g, NodeId node) { return std::string(g.strings.at(g.source_op.at(node))); })
       .def_prop_ro("stated",
                    [](const OpGraph& g) {
                      nb::dict found;

@@ -26,6 +26,8 @@ void register_cost(nb::module_& m);
 void register_features(nb::module_& m);
 void register_memory(nb::module_& m);
 void register_allocators(nb::module_& m);
+void register_sha256(nb::module_& m);
+void register_tables(nb::module_& m);
 void register_trees(nb::module_& m);
 void register_counting(nb::module_& m);
 void register_quotient(nb::module_& m);

@@ -40,6 +40,8 @@ NB_MODULE(_core, m) {
   perfpass::bindings::register_features(m);
   perfpass::bindings::register_memory(m);
   perfpass::bindings::register_allocators(m);
+  perfpass::bindings::register_sha256(m);
+  perfpass::bindings::register_tables(m);
   perfpass::bindings::register_trees(m);
   perfpass::bindings::register_counting(m);
   perfpass::bindings::register_quotient(m);

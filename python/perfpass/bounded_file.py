@@ -6,6 +6,7 @@ for a writer that never comes, and /dev/zero has no end.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -31,7 +32,7 @@ def open_regular(path: str | os.PathLike[str], what: str, mode: int = os.O_RDONL
     """
     try:
         # Asked before opening: to open a device may already do something.
-        if os.path.exists(path):
+        with contextlib.suppress(FileNotFoundError):
             _refuse_others(path, os.stat(path).st_mode, what)
         file = os.open(path, mode | _FLAGS, 0o644)
     except (OSError, ValueError) as error:
@@ -80,13 +81,17 @@ def read_file(path: str | os.PathLike[str], what: str, most_bytes: int) -> bytes
 
 def exists(path: Path) -> bool:
     """Whether something stands at ``path``. Raises FileError where the system cannot say (a name too long, say)."""
+    return mode_of(path) is not None
+
+
+def mode_of(path: Path) -> int | None:
+    """What stands at ``path``, as `stat` tells it; None where nothing does. Raises as `exists`."""
     try:
-        path.stat()
+        return os.stat(path).st_mode
     except (FileNotFoundError, NotADirectoryError):
-        return False
+        return None
     except (OSError, ValueError) as error:
         raise FileError(f"{shown(path)}: cannot be opened: {reason(error)}") from error
-    return True
 
 
 def reason(error: BaseException) -> str:

@@ -15,6 +15,8 @@ from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph import costs
 from perfpass.graph import liveness as memory
 from perfpass.graph import step as backward
+from perfpass.graph.optimizers import OPTIMIZERS
+from perfpass.graph.saved import saved_activations
 from perfpass.graph.step import StepOptions
 from perfpass.importers.torch import trace, trace_owned
 from perfpass.importers.torch_training import trace_training, trace_training_owned
@@ -91,7 +93,7 @@ def test_the_optimizer_reads_every_gradient_and_keeps_its_states(optimizer, stat
     assert len(graph.gradients) == len(list(model.parameters()))
     counted = costs.count(graph)
     read, written = phase_sum(graph, counted.bytes_read)[2], phase_sum(graph, counted.bytes_written)[2]
-    table = backward.OPTIMIZERS[optimizer]
+    table = OPTIMIZERS[optimizer]
     assert (read, written) == (4 * elements * table.read, 4 * elements * table.written)
 
 
@@ -129,7 +131,7 @@ def test_an_optimizer_of_records_alone_moves_what_torch_moves_and_cannot_be_aske
     st.booleans(),
 )  # fmt: skip
 def test_saved_activations_are_those_of_the_plain_twin(graph, float_as, alignment, autocast):
-    found = backward.saved_activations(graph, float_as, alignment, autocast=autocast)
+    found = saved_activations(graph, float_as, alignment, autocast=autocast)
     plain = saved_twin.saved_activations(graph, float_as, alignment, autocast)
     assert (found.saved, found.backward, found.gradients, found.tensors.tolist()) == plain
 
@@ -219,7 +221,7 @@ def test_the_derived_step_agrees_with_the_traced_one(name):
     forward = trace_owned(model, (3, 224, 224), batch=4)
     options = StepOptions("momentum", foreach=False)
     step = backward.derive(features.operator_table(forward), options, input_elements=4 * 3 * 224 * 224, width=4.0)
-    saved = backward.saved_activations(forward)
+    saved = saved_activations(forward)
     graph = trace_training_owned(model, (3, 224, 224), batch=4, optimizer="momentum")
     counted, plan = costs.count(graph), memory.plan(graph)
     moved = np.asarray(counted.bytes_read) + counted.bytes_written

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from perfpass.graph import allocators
-from perfpass.graph import step as backward
+from perfpass.graph.saved import saved_activations
 from perfpass.importers import load, torch_memory, torchvision_schemas
 from perfpass.predictors.memory.step import planned
 from perfpass.predictors.way import Way
@@ -72,7 +72,7 @@ NETWORKS = {
 
 
 def columns(graph, model, float_as, autocast):
-    found = backward.saved_activations(graph, float_as, 512, autocast=autocast)
+    found = saved_activations(graph, float_as, 512, autocast=autocast)
     parameters = float(sum(p.numel() for p in model.parameters()))
     sizes = {"parameters": parameters, "weight_bytes": parameters * (2 if float_as == "float16" else 4)}
     return sizes | {"backward_bytes": float(found.backward), "gradient_bytes": float(found.gradients)}
@@ -130,6 +130,6 @@ def test_a_view_of_a_weight_is_no_activation():
             return torch.bmm(x, self.weight.expand(512, 64, 64))
 
     graph = load(Expanded(), batch=512, input_shape=(4, 64))
-    found = backward.saved_activations(graph)
+    found = saved_activations(graph)
     activation = 512 * 4 * 64 * 4
     assert found.backward <= 8 * activation

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 
 import numpy as np
 import pytest
 import xgboost
+from hypothesis import given
+from hypothesis import strategies as st
 
-from perfpass import safetensors
+from perfpass import _core, safetensors
 from perfpass.errors import ArgumentError, ArtefactError, FileError
 from perfpass.predictors.learned import artefacts, packed_trees
 
@@ -22,6 +25,13 @@ def _boosters(count: int, **settings) -> tuple[list, np.ndarray]:
     y = np.nan_to_num(x[:, 0]) + 2.0
     settings = {"subsample": 0.5, "nthread": 1, "max_depth": 6, **settings}
     return [xgboost.train({"seed": s, **settings}, xgboost.DMatrix(x, y), 20) for s in range(count)], x
+
+
+@given(st.binary(max_size=300), st.integers(0, 9))
+def test_sums_of_the_core_are_those_of_hashlib(content, times):
+    content *= times
+    assert _core.sha256(content) == hashlib.sha256(content).hexdigest()
+    assert _core.sha256(memoryview(content)) == _core.sha256(bytearray(content)) == _core.sha256(content)
 
 
 def _packed(boosters: list) -> bytes:

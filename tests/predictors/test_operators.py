@@ -10,13 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfpass.devices import catalogue, device
-from perfpass.errors import ArtefactError
+from perfpass.errors import ArgumentError, ArtefactError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.operators import FAMILIES, OperatorTimes
 from perfpass.predictors.learned import ladder
 from perfpass.predictors.way import Way
+from twins import batches
 
 BOARDS = ("t4", "v100-sxm2-16gb", "a100-80gb", "l4", "h100-sxm5-80gb", "rtx-4090", "mi300x")
 RUNTIMES = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm")
@@ -89,6 +90,64 @@ def test_the_parts_of_a_time_sum_to_it_and_a_graph_among_others_is_itself(tables
     assert both.total[0] == alone.total[0]
 
 
+def _same(found: object, expected: object) -> bool:
+    """Whether two columns are the same to the last bit."""
+    return np.asarray(found, dtype=np.float64).tobytes() == np.asarray(expected, dtype=np.float64).tobytes()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    first=rows(), second=rows(), batch=st.lists(st.integers(1, 512), min_size=2, max_size=2),
+    wanted=st.lists(st.lists(st.integers(1, 1 << 20), min_size=3, max_size=3), min_size=2, max_size=2),
+    weights=st.integers(0, 1 << 40), constant=st.integers(0, 3), whole=st.booleans(),
+)  # fmt: skip
+def test_tables_at_other_batches_are_those_of_the_plain_twin(first, second, batch, wanted, weights, constant, whole):
+    columns = {n: np.concatenate([np.asarray(getattr(t.table, n)) for t in (first, second)]) for n in ladder.COLUMNS}
+    columns["weight_bytes"][::2], columns["constant"][-1] = weights, constant
+    if whole:  # as the core counts them
+        columns = {n: v if n == "count" else v.astype(np.int64) for n, v in columns.items()}
+    tables = Tables(OperatorColumns(**columns), np.array([0, len(first.table.op), len(columns["op"])]))
+    found, expected = (f(tables, np.array(batch), np.array(wanted)) for f in (ladder.at_batches, batches.at_batches))
+    assert found.offset.tolist() == expected.offset.tolist()
+    for name in ladder.COLUMNS:
+        a, b = getattr(found.table, name), getattr(expected.table, name)
+        assert a.dtype == b.dtype and _same(a, b), name
+
+
+@settings(max_examples=200, deadline=None)
+@given(tables=rows(), board=st.sampled_from((*BOARDS, "jetson-nano")), seed=st.integers(0, 1 << 30))
+def test_whole_tiles_are_those_of_the_plain_twin(tables, board, seed):
+    draw, table = np.random.default_rng(seed), tables.table
+    product, on_matrix = (draw.random(len(table.op)) < 0.7 for _ in range(2))
+    found = operators._tiled(table, product, device(board), on_matrix)
+    assert _same(found[product], batches.tiled(table, product, device(board), on_matrix))
+    assert (found[~product] == 1.0).all()
+
+
+@given(st.integers(0, 1 << 30), st.integers(1, 4), st.integers(1, 5), st.integers(0, 6))
+def test_weighted_sums_by_group_are_numpys(seed, graphs, groups, sizes):
+    draw = np.random.default_rng(seed)
+    offset = np.concatenate([[0], np.cumsum(draw.integers(0, 20, graphs))])
+    values, weights = draw.lognormal(0, 9, (sizes, offset[-1])), draw.lognormal(0, 9, offset[-1])
+    tables = Tables(_columns(int(offset[-1])), offset)
+    keys = tables.keys(draw.integers(0, groups, offset[-1]), groups)
+    found = tables.weighted_by_keys(values, weights, keys, groups)
+    assert found.shape == (graphs, sizes, groups)
+    for s in range(sizes):
+        assert _same(found[:, s], tables.by_keys(values[s] * weights, keys, groups))
+    if len(keys):
+        with pytest.raises(ArgumentError, match="a row of group"):
+            tables.weighted_by_keys(values, weights, keys + graphs * groups, groups)
+
+
+def test_tables_that_do_not_fit_together_are_refused():
+    whole = _columns(3)
+    short = OperatorColumns(**{**vars(whole), "macs": whole.macs[:2]})
+    for table, offset, batch in ((short, [0, 3], 1), (whole, [0, 4], 1), (whole, [3, 0], 1), (whole, [0, 3], 2)):
+        with pytest.raises(ArgumentError, match="tables: "):
+            ladder.at_batches(Tables(table, np.array(offset)), np.ones(batch), np.ones((1, 2)))
+
+
 def test_a_part_never_takes_longer_than_the_whole():
     whole = Tables.one(_columns(3))
     part = whole.take(np.array([0]))
@@ -99,7 +158,7 @@ def test_a_part_never_takes_longer_than_the_whole():
 
 
 def _columns(count):
-    op = np.array([OPERATORS.index("dense")] * count)
+    op = np.full(count, OPERATORS.index("dense"))
     columns = dict.fromkeys(OperatorColumns.__dataclass_fields__, np.ones(count))
     columns |= {"op": op, "op_class": np.array(OPERATOR_CLASS_OF)[op], "view": np.zeros(count)}
     return OperatorColumns(**columns | {"flops": np.full(count, 1e9), "m": np.full(count, 512.0)})

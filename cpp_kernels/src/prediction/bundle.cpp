@@ -1,5 +1,6 @@
 #include "prediction/bundle.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <string_view>
 
@@ -137,16 +138,23 @@ EngineTime engine_of(const Object& o, const Families& families) {
   t.on_matrix = o.flags("on_matrix", size), t.product = o.flags("product", size), t.usual = o.flags("usual", size);
   t.folded = o.flags("folded", kOperators), t.joined = o.flags("joined", kOperators);
   const std::vector<double> rows = o.positives("tile_rows", 0), columns = o.positives("tile_columns", rows.size());
-  for (std::size_t i = 0; i < rows.size(); ++i) t.tiles.emplace_back(rows[i], columns[i]);
-  t.splits = o.positives("splits", 0);
-  t.vector_exponent = o.number("vector_exponent"), t.matrix_exponent = o.number("matrix_exponent");
-  t.prologue = o.number("prologue"), t.attention_keys = o.number("attention_keys");
+  const double full_tile = o.positive("full_tile");
+  const double vector_exponent = o.number("vector_exponent"), matrix_exponent = o.number("matrix_exponent");
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto reached = [area = rows[i] * columns[i] / full_tile](double by) {
+      return std::min(1.0, std::pow(area, by));
+    };
+    t.tiling.tiles.push_back({rows[i], columns[i], reached(vector_exponent), reached(matrix_exponent)});
+  }
+  t.tiling.splits = o.positives("splits", 0);
+  t.tiling.convolution_splits = o.positive("convolution_splits");
+  t.tiling.prologue = o.number("prologue"), t.tiling.sms = o.positive("sms");
+  t.attention_keys = o.number("attention_keys");
   t.generic_depthwise = o.positive("generic_depthwise"), t.generic_area = o.number("generic_area");
   t.cache_bytes = o.number("cache_bytes"), t.cache_speed = o.positive("cache_speed"), t.least_s = o.positive("least_s");
   t.step_s = o.number("step_s"), t.step_bandwidth = o.positive("step_bandwidth");
-  t.sms = o.positive("sms"), t.launch_s = o.number("launch_s"), t.issue_s = o.number("issue_s");
+  t.launch_s = o.number("launch_s"), t.issue_s = o.number("issue_s");
   t.call_s = o.positive("call_s"), t.smoothness = o.positive("smoothness");
-  t.convolution_splits = o.positive("convolution_splits"), t.full_tile = o.positive("full_tile");
   return t;
 }
 

@@ -12,6 +12,7 @@
 #include "perfpass/counting.hpp"
 #include "perfpass/features.hpp"
 #include "perfpass/predictor.hpp"
+#include "perfpass/tiles.hpp"
 
 namespace perfpass::detail {
 
@@ -35,11 +36,9 @@ struct EngineTime {
   PerFamily bandwidth, kept, factor, launched;  // byte/s, share of bytes, of time, of launches
   Flags on_matrix, product, usual;
   Flags folded, joined;  // [operators] never launched; written with the convolution before them
-  std::vector<std::pair<double, double>> tiles;
-  std::vector<double> splits;
-  double vector_exponent, matrix_exponent, prologue, attention_keys, generic_depthwise, generic_area;
-  double cache_bytes, cache_speed, least_s, step_s, step_bandwidth, sms, launch_s, issue_s, call_s, smoothness;
-  double convolution_splits, full_tile;
+  Tiling tiling;
+  double attention_keys, generic_depthwise, generic_area;
+  double cache_bytes, cache_speed, least_s, step_s, step_bandwidth, launch_s, issue_s, call_s, smoothness;
 };
 
 /// perfpass.predictors.inference.cpu_operators: a runtime on a CPU in single precision.

@@ -1,7 +1,6 @@
 // Time in an engine on a GPU: the formulas of perfpass.predictors.inference.operators and .engines, for one table.
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "prediction/bundle.hpp"
 
@@ -37,25 +36,11 @@ double step_bytes(const OperatorTable& table, std::size_t r) {
   return matrix * rows * static_cast<double>(table.weight_bytes[r]) / std::max(static_cast<double>(table.macs[r]), 1.0);
 }
 
-/// FLOPs in whole waves of tiles over FLOPs.
 double tiled(const EngineTime& t, const OperatorTable& table, std::size_t r, bool on_matrix) {
-  const auto at_least_1 = [](std::int64_t v) { return std::max(static_cast<double>(v), 1.0); };
-  const double b = at_least_1(table.b[r]), m = at_least_1(table.m[r]), n = at_least_1(table.n[r]),
-               k = at_least_1(table.k[r]);
-  const double exponent = on_matrix ? t.matrix_exponent : t.vector_exponent;
+  const auto number = [r](const std::vector<std::int64_t>& column) { return static_cast<double>(column[r]); };
   const bool convolution = table.op_class[r] == static_cast<std::uint8_t>(OpClass::convolution);
-  const double most = convolution ? t.convolution_splits : t.splits.back();
-  double best = std::numeric_limits<double>::infinity();
-  for (const auto& [rows, columns] : t.tiles) {
-    const double tiles = b * std::ceil(m / rows) * std::ceil(n / columns);
-    const double share = std::min(1.0, std::pow(rows * columns / t.full_tile, exponent));
-    for (const double split : t.splits) {
-      if (split > most) continue;
-      const double depth = k / split + t.prologue;
-      best = std::min(best, std::ceil(tiles * split / t.sms) * t.sms * rows * columns * depth / share);
-    }
-  }
-  return best / (b * m * n * k);
+  return whole_tiles(t.tiling, number(table.b), number(table.m), number(table.n), number(table.k), convolution,
+                     on_matrix);
 }
 
 /// Elements of the convolutions' outputs, sorted: what has as many is written with one of them.

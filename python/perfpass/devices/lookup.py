@@ -103,8 +103,13 @@ def add_file(path: str | Path) -> tuple[Device, ...]:
 
 def user_folder() -> Path:
     """The folder of the user's device files and calibrations."""
+    return Path(user_path())
+
+
+def user_path() -> str:
+    """`user_folder` as text, for whoever only looks whether a file is there."""
     config = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
-    return Path(config).expanduser() / "perfpass" / "devices"
+    return os.path.join(os.path.expanduser(config), "perfpass", "devices")
 
 
 def _user_files() -> Iterator[Path]:

@@ -61,8 +61,8 @@ class OpGraph:
 
     def shape(self, tensor: int) -> tuple[int, ...]:
         """The shape of one tensor."""
-        offset = self.core.shape_offset
-        return tuple(int(d) for d in self.core.dims[offset[tensor] : offset[tensor + 1]])
+        found: tuple[int, ...] = self.core.shape(tensor)
+        return found
 
     def node_inputs(self, node: int) -> np.ndarray:
         """Tensor ids of a node's inputs; -1 where an optional one is absent."""
@@ -80,11 +80,13 @@ class OpGraph:
 
     def source_op_name(self, node: int) -> str:
         """The operator's name in the graph's source ("Conv", "nn.conv2d", "aten.convolution")."""
-        return self.core.string(int(self.core.source_op[node]))
+        found: str = self.core.source_op_name(node)
+        return found
 
     def label(self, node: int) -> str:
         """The node's name in its source, or operator and index where it has none."""
-        return self.core.string(int(self.core.node_name[node])) or f"{self.source_op_name(node)}_{node}"
+        found: str = self.core.name_of(node)
+        return found or f"{self.source_op_name(node)}_{node}"
 
     @property
     def unknown_operators(self) -> dict[str, int]:

@@ -14,63 +14,20 @@ from typing import Any
 
 import numpy as np
 
-from perfpass import _core
 from perfpass.errors import ArgumentError
 from perfpass.graph import frozen
-from perfpass.graph.opgraph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS, OpGraph
-from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.graph.opgraph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
+from perfpass.graph.optimizers import OPTIMIZERS, RECORDED
+from perfpass.graph.table import COLUMNS, OperatorColumns, Tables
 from perfpass.late import dataclass
 
 # What a row of a training step does. DATA: gradients of activations, WEIGHT: of parameters.
 PARTS: tuple[str, ...] = ("forward", "data", "weight", "optimizer")
 FORWARD, DATA, WEIGHT, OPTIMIZER = range(len(PARTS))
-PHASES: tuple[str, ...] = ("forward", "backward", "optimizer")
 PHASE_OF_PART = np.array([0, 1, 1, 2])
 
-_COLUMNS = tuple(f.name for f in fields(OperatorColumns))
 _OP = {name: i for i, name in enumerate(OPERATORS)}
 _CLASS = {name: i for i, name in enumerate(OPERATOR_CLASSES)}
-
-
-@dataclass(frozen=True)
-class Optimizer:
-    """Traffic per parameter of one step, in elements of 4 bytes, and kernels per parameter tensor without foreach.
-
-    ``states``: elements kept from step to step for every parameter, ``temporaries``: those that the list version has
-    for a moment (Adam: roots of the second moments). Counts follow torch.optim's single-tensor implementations, whose
-    kernels read and write every operand once; ``fused`` counts each tensor once.
-    """
-
-    name: str
-    read: int
-    written: int
-    kernels: int
-    states: int
-    temporaries: int
-    flops: int
-    fused_read: int
-    fused_written: int
-
-
-OPTIMIZERS: dict[str, Optimizer] = {
-    o.name: o
-    for o in (
-        Optimizer("none", 0, 0, 0, 0, 0, 0, 0, 0),
-        # p += -lr g
-        Optimizer("sgd", 2, 1, 1, 0, 0, 2, 2, 1),
-        # buffer *= momentum; buffer += g; p += -lr buffer
-        Optimizer("momentum", 5, 3, 3, 1, 0, 5, 3, 2),
-        # m lerp; v *= b2; v += g g; sqrt(v); / bias; + eps; p += m / denominator
-        Optimizer("adam", 11, 7, 7, 2, 1, 8, 4, 3),
-        # the same, and p *= 1 - lr wd first
-        Optimizer("adamw", 12, 8, 8, 2, 1, 9, 4, 3),
-    )
-}
-# Of records alone, which nobody can ask for: their time is known, and no plan of memory.
-RECORDED: dict[str, Optimizer] = {
-    # v *= rho; v += g g; v + eps, root; d + eps, root; / root, * g; d *= rho; d += delta delta; p += -lr delta
-    "adadelta": Optimizer("adadelta", 16, 11, 11, 2, 2, 16, 4, 3),
-}
 
 
 @dataclass(frozen=True)
@@ -114,7 +71,7 @@ class StepTable(StepColumns):
 
     @property
     def phase(self) -> np.ndarray:
-        """[R] index into PHASES."""
+        """[R] index into `perfpass.graph.traced_step.PHASES`."""
         return PHASE_OF_PART[self.part]
 
 
@@ -180,7 +137,7 @@ class _Step:
         if not len(rows):
             return
         block = {}
-        for name in _COLUMNS:
+        for name in COLUMNS:
             column = changed.get(name, self.t[name])
             block[name] = np.broadcast_to(column, len(mask))[rows]
         block["graph"] = self.graph[rows]
@@ -283,7 +240,7 @@ def derive_many(tables: Tables, options: StepOptions, *, input_elements: np.ndar
     """The steps of N networks; ``input_elements`` [N]. Raises as `derive` does."""
     if not width > 0:
         raise ArgumentError(f"width must be above 0 bytes, got {width}")
-    t = {name: np.asarray(getattr(tables.table, name), dtype=np.float64) for name in _COLUMNS}
+    t = {name: np.asarray(getattr(tables.table, name), dtype=np.float64) for name in COLUMNS}
     t["graph"] = tables.graph.astype(np.float64)
     if options.separate_attention:
         t = _separated(t, width)
@@ -297,7 +254,7 @@ def derive_many(tables: Tables, options: StepOptions, *, input_elements: np.ndar
     parameters, tensors = _parameters(step)
     _loss(step)
     _optimizer(step, options, parameters, tensors)
-    names = (*_COLUMNS, "part", "source", "graph")
+    names = (*COLUMNS, "part", "source", "graph")
     columns = {name: np.concatenate([block[name] for block in step.blocks]) for name in names}
     graph = columns.pop("graph")
     order = np.argsort(graph, kind="stable")
@@ -508,7 +465,7 @@ def _row(
     if not len(graph):
         return
     each = count[graph]
-    block: dict[str, np.ndarray] = {name: np.zeros(len(graph)) for name in _COLUMNS}
+    block: dict[str, np.ndarray] = {name: np.zeros(len(graph)) for name in COLUMNS}
     block["op"][:], block["op_class"][:] = _OP[op], OPERATOR_CLASS_OF[_OP[op]]
     block |= {
         "count": each,
@@ -549,33 +506,3 @@ def _optimizer(step: _Step, options: StepOptions, parameters: np.ndarray, tensor
     _row(
         step, OPTIMIZER, "add", launches, optimizer.read * held, optimizer.written * held, optimizer.flops * parameters
     )
-
-
-@dataclass(frozen=True)
-class SavedActivations:
-    """Bytes of a step's two passes: ``saved`` is what autograd keeps between them.
-
-    ``backward``: inputs, results, what is still saved, gradients of activations and the loss's tensors, when they and
-    the gradients of weights that exist then (``gradients``) are most. ``tensors``: ids of the saved buffers' owners,
-    largest first.
-    """
-
-    saved: int
-    backward: int
-    gradients: int
-    tensors: np.ndarray
-
-
-def saved_activations(
-    graph: OpGraph, float_as: str | None = None, alignment_bytes: int = 1, *, autocast: bool = False
-) -> SavedActivations:
-    """What autograd keeps of a forward graph (what the gradients of its operators read again), and its backward pass.
-
-    Each buffer counts once (views and in-place results share that of their source), rounded up to
-    ``alignment_bytes``; weights do not count, inputs do. ``autocast``: weights of fp32, and operators at ``float_as``
-    or fp32 by CUDA's lists, with the copies that casts make. The loss is cross entropy of every floating result but
-    caches, in fp32 or wider. docs/predictors/training_step.md compares it with PyTorch's own steps.
-    Raises ArgumentError, LimitError as `perfpass.graph.liveness.plan` does.
-    """
-    found = _core.saved_activations(graph.core, float_as or "", alignment_bytes, autocast)
-    return SavedActivations(found.saved_bytes, found.backward_bytes, found.gradient_bytes, found.tensors)

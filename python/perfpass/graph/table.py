@@ -55,11 +55,19 @@ class OperatorColumns:
         return len(self.op)
 
 
+COLUMNS: tuple[str, ...] = tuple(field.name for field in fields(OperatorColumns))
+
+
 @dataclass(frozen=True, eq=False)
 class OperatorTable(OperatorColumns):
     """The rows of one graph, in the order of first appearance; ``first_node`` [R] is an example node of each."""
 
     first_node: np.ndarray
+
+    @classmethod
+    def of_core(cls, table: _core.OperatorTable) -> OperatorTable:
+        """What the core grouped."""
+        return cls(*[getattr(table, name) for name in (*COLUMNS, "first_node")])
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +104,7 @@ class Tables:
         size = np.diff(self.offset)[kept]
         offset = np.concatenate([[0], np.cumsum(size)])
         at = np.arange(offset[-1]) + np.repeat(self.offset[:-1][kept] - offset[:-1], size)
-        columns = {f.name: np.asarray(getattr(self.table, f.name))[at] for f in fields(OperatorColumns)}
+        columns = {name: np.asarray(getattr(self.table, name))[at] for name in COLUMNS}
         return Tables(OperatorColumns(**columns), offset)
 
     def sums(self, values: np.ndarray) -> np.ndarray:
@@ -111,17 +119,24 @@ class Tables:
 
     def any(self, mask: np.ndarray) -> np.ndarray:
         """[N] whether ``mask`` [R] holds for a row."""
+        if len(self) == 1:
+            return np.array([np.count_nonzero(mask) > 0])
         return np.bincount(self.graph[mask], minlength=len(self)) > 0
 
-    def sums_by_group(self, values: np.ndarray, group: np.ndarray, groups: int) -> np.ndarray:
-        """[N, groups] or [N, S, groups] sums of ``values`` [R] or [S, R] by ``group`` [R]."""
-        bins = len(self) * groups
-        key = self.graph * groups + group
-        if values.ndim == 1:
-            return np.bincount(key, values, bins).reshape(len(self), groups)
-        keys = (np.arange(len(values))[:, None] * bins + key).ravel()
-        found = np.bincount(keys, values.ravel(), len(values) * bins).reshape(len(values), len(self), groups)
-        return np.ascontiguousarray(found.swapaxes(0, 1))
+    def keys(self, group: np.ndarray, groups: int) -> np.ndarray:
+        """[R] number of graph and ``group`` [R] together, of ``groups`` a graph: for several sums of the same rows."""
+        return self.graph * groups + group
+
+    def by_keys(self, values: np.ndarray, keys: np.ndarray, groups: int) -> np.ndarray:
+        """[N, groups] sums of ``values`` [R] by `keys`."""
+        return np.bincount(keys, values, len(self) * groups).reshape(len(self), groups)
+
+    def weighted_by_keys(self, values: np.ndarray, weights: np.ndarray, keys: np.ndarray, groups: int) -> np.ndarray:
+        """[N, S, groups] sums of ``values`` [S, R] times ``weights`` [R] by `keys`."""
+        found: np.ndarray = _core.weighted_sums(
+            np.ascontiguousarray(values, dtype=np.float64), np.ascontiguousarray(weights), keys, len(self), groups
+        )
+        return found
 
 
 def operator_table(graph: OpGraph, costs: Costs | None = None) -> OperatorTable:
@@ -130,5 +145,4 @@ def operator_table(graph: OpGraph, costs: Costs | None = None) -> OperatorTable:
     ``costs`` are those of the same graph, counted if absent. Raises ArgumentError when they belong to another graph.
     """
     counted = _costs.count(graph) if costs is None else costs
-    core = _core.operator_table(graph.core, counted.core)
-    return OperatorTable(**{field.name: getattr(core, field.name) for field in fields(OperatorTable)})
+    return OperatorTable.of_core(_core.operator_table(graph.core, counted.core))

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from perfpass.graph.opgraph import OpGraph
-from perfpass.graph.step import PHASES
 from perfpass.late import dataclass
+
+PHASES: tuple[str, ...] = ("forward", "backward", "optimizer")
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from perfpass.bounded_file import exists
+from perfpass.bounded_file import exists, mode_of
 from perfpass.errors import ArgumentError, FileError, FormatError, PerfPassError, UnsupportedError, shown
 from perfpass.importers import formats
 from perfpass.late import dataclass
@@ -135,20 +136,20 @@ def understood(model: str | os.PathLike[str]) -> ModelArgument:
         return found
     path = Path(text)
     suffix = path.suffix.lower()
-    there = exists(path)
-    if there and (format_of := _format(path)):
+    mode = mode_of(path)
+    if mode is not None and (format_of := _format(path, mode)):
         return ModelArgument("file", text, format=format_of)
     _refuse_unread(path, suffix)
-    if not there:
+    if mode is None:
         return _named(text, path)
-    if path.is_dir():
+    if stat.S_ISDIR(mode):
         return _in_folder(path)
     return ModelArgument("hf" if suffix in _CONFIGURATIONS else "onnx", text)
 
 
-def _format(path: Path) -> str:
+def _format(path: Path, mode: int) -> str:
     """The format of another framework that stands at ``path``, "" for none. What cannot be opened is refused later."""
-    if not path.is_dir() and not path.is_file():
+    if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
         return ""
     with contextlib.suppress(FileError):
         if found := formats.recognised(formats.Content.of(path)):

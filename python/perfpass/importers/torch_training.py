@@ -15,8 +15,8 @@ from torch.utils import _pytree as pytree
 
 from perfpass.errors import ArgumentError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph.assumed import checked
-from perfpass.graph.step import OPTIMIZERS, PHASES
-from perfpass.graph.traced_step import TrainingGraph
+from perfpass.graph.optimizers import OPTIMIZERS
+from perfpass.graph.traced_step import PHASES, TrainingGraph
 from perfpass.importers.torch import frozen_names, make_inputs, torch_dtype, weightless_copy
 from perfpass.importers.torch_backward import TrainingCalls, TrainingRecorder
 from perfpass.importers.torch_operators import tensors_in

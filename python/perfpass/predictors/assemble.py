@@ -16,7 +16,7 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OpGraph
-from perfpass.graph.step import saved_activations
+from perfpass.graph.saved import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, quantisation, registry
 from perfpass.predictors import sparsity as sparse
@@ -393,7 +393,7 @@ def run_of(
     cuda_graph: bool = False,
 ) -> Run:
     """What predictors take: the graph counted and planned; the arguments are those of `predict_graph`."""
-    from perfpass.graph import costs, frozen
+    from perfpass.graph import costs
 
     planned = _planned(
         graph,
@@ -410,6 +410,8 @@ def run_of(
     graph, kind = planned.graph, planned.way.device.kind
     counted = costs.count(graph, float_as=planned.float_as)
     if mode == "training" and graph.frozen:
+        from perfpass.graph import frozen
+
         marks = frozen.flags(graph, graph.frozen)
         table = frozen.table(
             graph, marks, lambda g: as_run(g, costs.count(g, float_as=planned.float_as), runtime, kind)

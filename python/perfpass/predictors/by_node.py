@@ -14,7 +14,7 @@ import numpy as np
 from perfpass import _core
 from perfpass.graph import frozen
 from perfpass.graph.costs import count
-from perfpass.graph.step import PHASES
+from perfpass.graph.traced_step import PHASES
 from perfpass.predictors.inference.fusion import as_run, folds, fuses, strided
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.training_step.predictor import StepPredictor

@@ -60,7 +60,7 @@ class Runs:
     reserved_bytes: np.ndarray  # by the allocator of the runtime; of training steps 0
     input_elements: np.ndarray  # of all inputs
     first_input_elements: np.ndarray
-    backward_bytes: np.ndarray  # of training steps (perfpass.graph.step.SavedActivations), else 0
+    backward_bytes: np.ndarray  # of training steps (perfpass.graph.saved.SavedActivations), else 0
     gradient_bytes: np.ndarray
 
 
@@ -88,7 +88,9 @@ class Notes:
 
         ``vouched``: held-out errors stand behind it all the same; ``first``: said before all others.
         """
-        where = holds if isinstance(holds, np.ndarray) else np.full(self.level.shape, bool(holds))
+        if not np.count_nonzero(holds):
+            return
+        where = holds if isinstance(holds, np.ndarray) else np.full(self.level.shape, True)
         raised = np.where(where, np.int8(at_least), np.int8(0))
         self.level = np.maximum(self.level, raised)
         self.beyond = self.beyond if vouched else np.maximum(self.beyond, raised)

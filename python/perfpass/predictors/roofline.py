@@ -154,6 +154,8 @@ def operator_groups(table: Any) -> np.ndarray:
     """[R] index into GROUPS; convolutions by kernel and groups."""
     group = _OPERATOR_GROUP[np.asarray(table.op)]
     convolution = np.asarray(table.op_class) == _CONVOLUTION
+    if not np.count_nonzero(convolution):
+        return group
     area, groups = np.asarray(table.kernel_area), np.asarray(table.groups)
     depthwise = _depthwise(table)
     kind = first_of(
@@ -193,13 +195,14 @@ def bound(
     classes = np.asarray(table.op_class)
     device, rate = way.device, RATES[way.precision]
     vector = sustained_flops(device, "fp64" if rate == "fp64" else "fp32")
-    of_products = products(table)
+    depthwise = _depthwise(table)
+    of_products = _GEMM[classes] & ~depthwise
     peak = np.where(of_products, sustained_flops(device, rate), vector)
     if rate == "fp32" and "tf32" in device.peak_flops:
         # cuDNN convolutions use TF32 by default, matrix products do not (torch.backends.cudnn.allow_tf32).
         peak = np.where(of_products & (classes == _CONVOLUTION), sustained_flops(device, "tf32"), peak)
     if device.kind == "gpu":
-        generic = _depthwise(table) & (np.asarray(table.kernel_area) > _OWN_KERNEL)
+        generic = depthwise & (np.asarray(table.kernel_area) > _OWN_KERNEL)
         peak = np.where(generic, peak * GENERIC_DEPTHWISE, peak)
     launched = (np.asarray(table.view) == 0).astype(np.float64)
     traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64) * (byte_scale * launched)

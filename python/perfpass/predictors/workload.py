@@ -9,7 +9,7 @@ import numpy as np
 
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import DTYPES
-from perfpass.graph.step import OPTIMIZERS
+from perfpass.graph.optimizers import OPTIMIZERS
 from perfpass.late import dataclass
 from perfpass.predictors import quantisation
 from perfpass.predictors import sparsity as sparse

@@ -24,7 +24,7 @@ class Content:
     @classmethod
     def of(cls, path: Path) -> Content:
         """Raises FileError for what cannot be opened or is neither a regular file nor a folder."""
-        if path.is_dir():
+        if os.path.isdir(path):
             return cls(path, b"")
         file = open_regular(path, "a model")
         try:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from perfpass import _core
 from perfpass.bounded_file import reason
 from perfpass.declared import Table
 from perfpass.errors import ArtefactError, FileError, FormatError
@@ -26,7 +26,11 @@ def digested(content: Mapping[str, Any]) -> dict[str, Any]:
 
 def path_of(device: str, folder: Path, suffix: str) -> Path:
     """The file of a device."""
-    return folder / (device.replace(":", "_") + suffix)
+    return folder / _name(device, suffix)
+
+
+def _name(device: str, suffix: str) -> str:
+    return device.replace(":", "_") + suffix
 
 
 def write(device: str, suffix: str, content: Mapping[str, Any], folder: Path | str | None = None) -> Path:
@@ -49,15 +53,17 @@ def find(device: str, suffix: str) -> tuple[Path, int] | None:
     """The file of a device and when it was last written (ns): the user's, else of a folder that PERFPASS_DEVICES
     names; None without any.
     """
-    from perfpass.devices.lookup import user_folder
+    from perfpass.devices.lookup import user_path
 
+    # Names as text: every prediction asks, and mostly there is none.
     entries = filter(None, os.environ.get("PERFPASS_DEVICES", "").split(os.pathsep))
-    for folder in [user_folder(), *(path for entry in entries if (path := Path(entry).expanduser()).is_dir())]:
-        path = path_of(device, folder, suffix)
+    for folder in [user_path(), *(path for entry in entries if os.path.isdir(path := os.path.expanduser(entry)))]:
+        path = os.path.join(folder, _name(device, suffix))
         try:
-            return path, path.stat().st_mtime_ns
+            written = os.stat(path).st_mtime_ns
         except OSError:
             continue
+        return Path(path), written
     return None
 
 
@@ -85,4 +91,5 @@ def declared(content: Mapping[str, Any], table: Table, path: Path) -> None:
 
 
 def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    digest: str = _core.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode())
+    return digest

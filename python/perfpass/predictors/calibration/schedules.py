@@ -113,7 +113,7 @@ class Learned:
         new = np.where(same, np.array([value or 0.0 for value in found]) * tables.count, drawn)
         total = tables.sums(new) + rest
         share = new / total[tables.graph]
-        shares = tables.sums_by_group(np.where(known & ~same, share, 0.0), at, len(self.mean))
+        shares = tables.by_keys(np.where(known & ~same, share, 0.0), tables.keys(at, len(self.mean)), len(self.mean))
         each = np.where(same, _MEASURED, OPERATOR) * np.where(known, share, 0.0)
         # The operators of a graph that share a class share its error; each has one of its own.
         variance = shares**2 @ self.variance + tables.sums(each**2)

@@ -9,7 +9,6 @@ core (cpp_kernels/src/features/fusion.cpp).
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from perfpass import _core
@@ -51,4 +50,4 @@ def as_run(graph: OpGraph, costs: Costs, runtime: str, kind: str) -> OperatorTab
     without shape arithmetic and operators that do nothing. Raises ArgumentError when ``costs`` belong to another graph.
     """
     core = _core.table_as_run(graph.core, costs.core, strided(runtime, kind), folds(runtime), fuses(runtime, kind))
-    return OperatorTable(**{field.name: getattr(core, field.name) for field in fields(OperatorTable)})
+    return OperatorTable.of_core(core)

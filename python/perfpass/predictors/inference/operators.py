@@ -10,13 +10,14 @@ the time never falls with the batch, the sequence or a smaller slice. NumPy alon
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache
+from collections.abc import Callable, Mapping
+from functools import cache, cached_property, lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass import _core
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
 from perfpass.late import dataclass
 from perfpass.predictors.inference.fusion import FUSING
@@ -78,8 +79,8 @@ HALVED_REACH = 1.25
 _JOULES_OVER_HALF = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "int8": 0.5, "fp8": 0.5}
 # From Ada on, boards with fewer watts an SM run at lower voltage: an L4 (1.2 W) feeds a third more than its watts say.
 _WATTS_PER_SM, _VOLTAGE_EXPONENT = 2.4, 0.45
-# The same of fp32 where `FP32_JOULES` are of a board with more watts: the H100 SXM's 700 W. Its sister on PCIe has half of
-# them for nearly as many SMs, and was else told slower than an RTX 3090. By hand: no record shows one in fp32.
+# The same of fp32 where `FP32_JOULES` are of a board with more watts: the H100 SXM's 700 W. Its sister on PCIe has half
+# of them for nearly as many SMs, and was else told slower than an RTX 3090. By hand: no record shows one in fp32.
 _WATTS_PER_SM_FP32 = {(9, 0): 4.5}
 # Tiles that libraries choose from, and the share of the rate that a tile of this area reaches.
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32))
@@ -106,6 +107,7 @@ _GENERIC_AREA = 25  # depthwise kernels beyond it take the libraries' generic on
 # bounds were else priced 1.6 to 2.5 times too slow in eager PyTorch. Compiled graphs do not take it.
 _GENERIC = GENERIC_DEPTHWISE / EFFICIENCY["conv_depthwise"][0]
 _COMPILED = ("torch.compile",)
+_MOST_KEPT = 64  # factors of ways that are asked again and again
 GAP_S = 3e-6  # ramps of one kernel on the queue
 # The host, for one operator: dispatch of eager PyTorch and of graphs that are compiled or built.
 ISSUE_S = {"eager": 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
@@ -227,14 +229,15 @@ class Work:
 def families(table: OperatorColumns, way: Way) -> np.ndarray:
     """[R] index into FAMILIES."""
     found = _FAMILY_OF_OPERATOR[np.asarray(table.op)]
-    area, groups, n = (np.asarray(c) for c in (table.kernel_area, table.groups, table.n))
-    flat = _flat(table)
-    kind = first_of(
-        [(groups > 1) & (n <= 2), groups > 1, flat, area == 9],
-        [_F["conv_depthwise"], _F["conv_grouped"], _F["conv1d"], _F["conv3x3"]],
-        _F["conv"],
-    )
-    found = np.where(np.asarray(table.op_class) == _CONVOLUTION, kind, found)
+    convolution = np.asarray(table.op_class) == _CONVOLUTION
+    if np.count_nonzero(convolution):
+        area, groups, n = (np.asarray(c) for c in (table.kernel_area, table.groups, table.n))
+        kind = first_of(
+            [(groups > 1) & (n <= 2), groups > 1, _flat(table), area == 9],
+            [_F["conv_depthwise"], _F["conv_grouped"], _F["conv1d"], _F["conv3x3"]],
+            _F["conv"],
+        )
+        found = np.where(convolution, kind, found)
     weighted = (found == _F["matmul"]) & (np.asarray(table.weight_bytes) > 0)
     found = np.where(weighted, _F["dense"], found)
     if precision_class(way) in ("fp32", "tf32", "fp64"):
@@ -270,7 +273,7 @@ def work(
     stepped = _STEPPED[np.asarray(table.op)] & (np.asarray(table.b) > 0)
     product = _PRODUCTS[kind] & (np.asarray(table.m) > 0) & (kind != _F["conv_depthwise"]) & ~stepped
     if product.any():
-        compute[product] *= _tiled(table, product, device, on_matrix)
+        compute *= _tiled(table, product, device, on_matrix)
     fused = (kind == _F["attention"]) | (kind == _F["attention_vector"])
     if fused.any():
         keys = np.asarray(table.n, dtype=np.float64)[fused]
@@ -301,7 +304,7 @@ def large_depthwise(table: OperatorColumns, kind: np.ndarray) -> np.ndarray:
     Of two dimensions: QuartzNet's of 33 to 87 taps in one take a twentieth of what the generic kernel would.
     """
     large = (kind == _F["conv_depthwise"]) & (np.asarray(table.kernel_area) > _GENERIC_AREA)
-    return np.asarray(large & ~_flat(table))
+    return np.asarray(large & ~_flat(table)) if np.count_nonzero(large) else large
 
 
 def _generic(way: Way) -> float:
@@ -391,24 +394,22 @@ def _rates(table: Any, way: Way, kind: np.ndarray, generic: float) -> tuple[np.n
 
 
 def _tiled(table: OperatorColumns, product: np.ndarray, device: Device, on_matrix: np.ndarray) -> np.ndarray:
-    """FLOPs in whole waves of tiles over FLOPs, of the rows ``product``; nondecreasing in the time with every size."""
-    b, m, n, k = (
-        np.maximum(np.asarray(c, dtype=np.float64)[product], 1.0) for c in (table.b, table.m, table.n, table.k)
-    )
-    sms = max(device.sm_count, 1)
-    exponent = np.where(on_matrix[product], _AREA_EXPONENT["matrix"], _AREA_EXPONENT["vector"])
-    splits = np.where(np.asarray(table.op_class)[product] == _CONVOLUTION, _CONVOLUTION_SPLITS, _SPLITS[-1])
-    # Splits are priced together, [splits, R], as calls of NumPy on a few rows take longer than all that they do; tiles
-    # one by one, as arrays of all would not stay in the cache.
-    split = np.array(_SPLITS, dtype=np.float64)[:, None]
-    depth, allowed = k / split + _PROLOGUE_K, split <= splits
-    best = np.full(len(m), np.inf)
-    for rows, columns in _TILES:
-        tiles = b * np.ceil(m / rows) * np.ceil(n / columns)
-        share = np.minimum(1.0, (rows * columns / _FULL_TILE) ** exponent)
-        cost = np.ceil(tiles * split / sms) * sms * rows * columns * depth / share
-        best = np.minimum(best, np.where(allowed, cost, np.inf).min(axis=0))
-    return np.asarray(best / (b * m * n * k))
+    """[R] FLOPs in whole waves of tiles over FLOPs, 1 but of the rows ``product``; nondecreasing in the time with every
+    size.
+    """
+    b, m, n, k = (np.ascontiguousarray(c, dtype=np.float64) for c in (table.b, table.m, table.n, table.k))
+    convolution = np.asarray(table.op_class) == _CONVOLUTION
+    return np.asarray(_tiling(max(device.sm_count, 1)).whole_tiles(b, m, n, k, convolution, on_matrix, product))
+
+
+@lru_cache(maxsize=64)
+def _tiling(sms: int) -> _core.Tiling:
+    """What libraries choose from on a device of so many SMs."""
+    sides = np.array(_TILES, dtype=np.float64)
+    area = sides.prod(axis=1, keepdims=True) / _FULL_TILE
+    shares = np.minimum(1.0, area ** np.array([_AREA_EXPONENT["vector"], _AREA_EXPONENT["matrix"]]))
+    splits = np.array(_SPLITS, dtype=np.float64)
+    return _core.Tiling(np.concatenate([sides, shares], axis=1), splits, _CONVOLUTION_SPLITS, _PROLOGUE_K, sms)
 
 
 def for_core(way: Way) -> dict[str, Any]:
@@ -481,13 +482,28 @@ class OperatorTimes(Levels):
 
     def factors(self, way: Way) -> np.ndarray:
         """[len(FAMILIES)] of the device's time."""
-        shared = self._of("all", "") + self._of("runtime", way.runtime) + self._of("generation", generation(way.device))
+        return self._kept(("factors", way.runtime, kernels_of(way), generation(way.device)), self._factors)
+
+    def _kept(self, key: tuple[str, ...], make: Callable[..., np.ndarray]) -> np.ndarray:
+        """What ``make`` gives for the words of ``key`` behind its first, made once."""
+        if (found := self._made.get(key)) is None:
+            if len(self._made) >= _MOST_KEPT:
+                self._made.clear()
+            found = self._made[key] = make(*key[1:])
+            found.flags.writeable = False
+        return found
+
+    @cached_property
+    def _made(self) -> dict[tuple[str, ...], np.ndarray]:
+        return {}
+
+    def _factors(self, runtime: str, precision: str, generation: str) -> np.ndarray:
+        shared = self._of("all", "") + self._of("runtime", runtime) + self._of("generation", generation)
         each = np.array([self._of("class", name) for name in FAMILIES]) + shared
-        precision = kernels_of(way)
         each = each + np.where(_PRODUCTS & ~_CONVOLUTIONS, self._of("precision", precision), 0.0)
         each = each + np.where(_CONVOLUTIONS, self._of("precision", precision + CONVOLUTION), 0.0)
-        if way.runtime in FUSING:
-            each = each + np.where(np.isin(FAMILIES, FUSED), self._of("launched", way.runtime), 0.0)
+        if runtime in FUSING:
+            each = each + np.where(np.isin(FAMILIES, FUSED), self._of("launched", runtime), 0.0)
         return np.asarray(np.exp(each))
 
     def seconds(self, tables: Tables, way: Way) -> Seconds:
@@ -496,19 +512,21 @@ class OperatorTimes(Levels):
         times = done.issued * tables.count
         row = done.seconds * tables.count * self.factors(way)[done.family] + GAP_S * np.exp(self._of("gap", "")) * times
         issued = times * self.issue_s(way)[done.family]
-        device_s, host_s = tables.sums(row), tables.sums(issued)
+        device_s, host_s = sums = tables.sums(row), tables.sums(issued)
         bound = issue_share(host_s / np.maximum(device_s, 1e-12))
         if way.copied_bytes:
             device_s = device_s + way.copied_bytes / PAGEABLE_COPY_BYTES_S
         host_s = host_s + CALL_S[ISSUED_AS[way.runtime]]
         total = smooth_maximum(device_s, host_s)
         # Of the time, each operator has what it takes of the part that bounds: the device's, or the host's.
-        sums = tables.sums(row), tables.sums(issued)
         parts = [v / np.maximum(of, 1e-300)[tables.graph] for v, of in zip((row, issued), sums, strict=True)]
         share = (1.0 - bound)[tables.graph] * parts[0] + bound[tables.graph] * parts[1]
         return Seconds(total, device_s, host_s, share * total[tables.graph])
 
     def issue_s(self, way: Way) -> np.ndarray:
         """[len(FAMILIES)] seconds of the host to issue an operator."""
-        each = np.array([self._of("host class", name) for name in FAMILIES]) + self._of("host runtime", way.runtime)
-        return np.asarray(ISSUE_S[ISSUED_AS[way.runtime]] * np.exp(each))
+        return self._kept(("issue_s", way.runtime), self._issue_s)
+
+    def _issue_s(self, runtime: str) -> np.ndarray:
+        each = np.array([self._of("host class", name) for name in FAMILIES]) + self._of("host runtime", runtime)
+        return np.asarray(ISSUE_S[ISSUED_AS[runtime]] * np.exp(each))

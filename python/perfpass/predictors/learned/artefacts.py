@@ -5,7 +5,6 @@ Format in docs/reference/artefacts.md. Reading needs no library but NumPy and ne
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -43,7 +42,7 @@ def write(folder: Path, manifest: dict[str, Any], files: dict[str, bytes]) -> No
 
     from perfpass.whole_file import sync_folder
 
-    hashes = {name: hashlib.sha256(content).hexdigest() for name, content in sorted(files.items())}
+    hashes = {name: _core.sha256(content) for name, content in sorted(files.items())}
     text = json.dumps({"schema_version": SCHEMA_VERSION, **manifest, "files": hashes}, indent=1, allow_nan=False)
     fresh, former = (folder.with_name(f".{folder.name}.{part}") for part in ("new", "old"))
     try:
@@ -134,7 +133,8 @@ class Artefact:
             content = read_file(path, "a part of a predictor", MAX_FILE_BYTES)
         except (FileError, LimitError) as error:
             raise ArtefactError(f"{error}; reinstall, or run `perfpass train`") from error
-        if hashlib.sha256(content).hexdigest() != expected:
+        # By the core: hashlib loads a library of ciphers, which takes longer than all that is hashed here.
+        if _core.sha256(content) != expected:
             raise ArtefactError(f"{path}: its SHA-256 is not that of the manifest; reinstall, or run `perfpass train`")
         return content
 

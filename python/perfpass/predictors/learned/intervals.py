@@ -50,8 +50,17 @@ def nearest_to(known: _core.Neighbours, fingerprints: np.ndarray, threads: int =
     return found / np.sqrt(2.0)
 
 
+# Rows from which on sorting is quicker than a table.
+_FEW = 64
+
+
 def distinct(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Indices of rows [N, K] that differ in any bit, each once, and [N] where each row's is among them."""
+    if len(rows) <= _FEW:
+        first: dict[bytes, int] = {}
+        number = [first.setdefault(row.tobytes(), len(first)) for row in rows]
+        once = np.array([number.index(i) for i in range(len(first))], dtype=np.intp)
+        return once, np.array(number, dtype=np.intp)
     whole = np.ascontiguousarray(rows).view(np.dtype((np.void, rows.shape[1] * rows.itemsize))).ravel()
     _, once, back = np.unique(whole, return_index=True, return_inverse=True)
     return once, back

@@ -234,9 +234,10 @@ class RatioTrees(ABC):
         """
         whole = self.whole(way)
         least, most = self._measured_batch(whole)
-        distance = self._distance(tables, batch, int(np.clip(_USUAL_BATCH, least, most)), threads)
+        distance = self._distance(tables, batch, min(max(_USUAL_BATCH, least), most), threads)
         notes = self._support(tables, batch, way, distance)
-        sizes = np.column_stack([np.tile([*ladder.RUNGS, least, most], (len(batch), 1)), batch])
+        sizes = np.empty((len(batch), len(ladder.RUNGS) + 3), dtype=np.result_type(batch, np.int64))
+        sizes[:, :-3], sizes[:, -3], sizes[:, -2], sizes[:, -1] = ladder.RUNGS, least, most, batch
         networks = ladder.at_batches(tables, batch, sizes)
         vectors = at(networks, sizes.ravel(), way)
         where = self._where(whole)
@@ -247,10 +248,11 @@ class RatioTrees(ABC):
         issue = self._issue(vectors.values).reshape(sizes.shape)
         lacks = self._lacks(tables, sizes / batch[:, None], sizes, way, distance, issue)
         spread = self.spread(whole.device)
-        low, high = (bound.reshape(sizes.shape) for bound in spread.bounds(lacks))
+        unknown = spread.matrix(lacks)
+        low, high = (bound.reshape(sizes.shape) for bound in spread.of_matrix(unknown))
         self._note_batch(notes, batch, way)
         asked = np.arange(1, len(batch) + 1) * sizes.shape[1] - 1
-        sums, features = vectors.sums.take(asked), vectors.values[asked]
+        sums, features = vectors.sums, vectors.values[asked]
         bound = issue[:, -1] > HOST_BOUND_ISSUE
         notes.add(1, bound, _HOST_REASON, vouched=True)
         notes.add(1, bound & (way.torch_version == UNSTATED_TORCH), _OLD_HOST_REASON, vouched=True)
@@ -258,12 +260,12 @@ class RatioTrees(ABC):
             "features": features,
             "base_s": vectors.base_s[asked],
             **_seconds(seconds[:, -1], rungs, low, high, batch),
-            "compute_s": sums.compute.sum(axis=1),
-            "memory_s": sums.memory.sum(axis=1),
-            "group_s": sums.seconds,
-            "kernels": sums.kernels.sum(axis=1),
+            "compute_s": sums.compute[asked].sum(axis=1),
+            "memory_s": sums.memory[asked].sum(axis=1),
+            "group_s": sums.seconds[asked],
+            "kernels": sums.kernels[asked].sum(axis=1),
             "distance": distance,
-            "lacks": spread.matrix(lacks).reshape(*sizes.shape, -1)[:, -1],
+            "lacks": unknown.reshape(*sizes.shape, -1)[:, -1],
             "level": notes.level,
             "beyond": notes.beyond,
             "batch": batch,
@@ -277,7 +279,8 @@ class RatioTrees(ABC):
 
         What a network is made of depends on the batch, because weights move once; what it is does not.
         """
-        sizes = np.column_stack([batch, np.full(len(batch), usual)])
+        sizes = np.empty((len(batch), 2), dtype=np.result_type(batch, np.int64))
+        sizes[:, 0], sizes[:, 1] = batch, usual
         networks = ladder.at_batches(tables, batch, sizes)
         found = self._nearest(np.ascontiguousarray(fingerprints(networks, sizes.ravel()), dtype=np.float32), threads)
         nearer: np.ndarray = found.reshape(sizes.shape).min(axis=1)
@@ -332,10 +335,10 @@ class RatioTrees(ABC):
         if way.torch_version == UNSTATED_TORCH:
             return base + learned
         host = roofline.issue_share(self._issue(vectors.values)).reshape(learned.shape)
-        usual = np.clip(1.0 + learned / _TOO_MANY, 0.0, 1.0)
-        usually = np.clip(learned, *np.log(self._host(way.device))) + self._issued_beside(vectors, way).reshape(
-            learned.shape
-        )
+        usual = np.minimum(np.maximum(1.0 + learned / _TOO_MANY, 0.0), 1.0)
+        quickest, slowest = np.log(self._host(way.device))
+        usually = np.minimum(np.maximum(learned, quickest), slowest)
+        usually = usually + self._issued_beside(vectors, way).reshape(learned.shape)
         issued = usual * usually + (1.0 - usual) * learned
         device, issued = (np.exp(roofline.SMOOTHNESS * v) for v in (learned, issued))
         found: np.ndarray = base + np.log((1.0 - host) * device + host * issued) / roofline.SMOOTHNESS
@@ -393,9 +396,10 @@ class RatioTrees(ABC):
         whole = self.whole(way)
         evidence = EVIDENCE.index(self.evidence(whole))
         least, most = self._measured_batch(whole)
-        batches = np.abs(np.log2(np.clip(sizes, least, most) / sizes))
+        batches = np.abs(np.log2(np.minimum(np.maximum(sizes, least), most) / sizes))
         macs = tables.sums(tables.table.macs * tables.count)[:, None] * grown / sizes
-        work = np.abs(np.log10(np.clip(macs, *self.manifest["support"]["macs_per_sample"]) / np.maximum(macs, 1.0)))
+        fewest, largest = self.manifest["support"]["macs_per_sample"]
+        work = np.abs(np.log10(np.minimum(np.maximum(macs, fewest), largest) / np.maximum(macs, 1.0)))
         unseen = self.ensemble(whole) != "known"
         found = {
             "measurement": 1.0,
@@ -410,7 +414,10 @@ class RatioTrees(ABC):
             "slice": (1.0 - way.device.sm_count / whole.device.sm_count) ** 2,
             "beside": batches + work,
         }
-        return {name: np.broadcast_to(value, sizes.shape).ravel() for name, value in found.items()}
+        values = np.empty((len(found), *sizes.shape))
+        for i, value in enumerate(found.values()):
+            values[i] = value
+        return dict(zip(found, values.reshape(len(found), -1), strict=True))
 
     def _foreign(self, tables: Tables) -> np.ndarray:
         """[N] 1 where a network is of a kind that was not measured: without a convolution, or of other operators."""
@@ -548,7 +555,7 @@ def scarcity(rows: np.ndarray | float) -> np.ndarray:
 def fade(distance: np.ndarray, between: tuple[float, float]) -> np.ndarray:
     """[N] weight of the trees' correction, which falls from 1 to 0 between two distances."""
     first, last = between
-    return np.clip((last - distance) / (last - first), 0.0, 1.0)
+    return np.minimum(np.maximum((last - distance) / (last - first), 0.0), 1.0)
 
 
 def _note_operators(notes: Notes, tables: Tables, known: np.ndarray, what: str) -> None:

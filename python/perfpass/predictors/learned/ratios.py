@@ -54,15 +54,18 @@ class Sums:
     @classmethod
     def stacked(cls, graphs: Sequence[Sums]) -> Sums:
         """N graphs as one, every array with a leading axis of length N."""
-        return cls(*(np.stack([getattr(g, f.name) for g in graphs]) for f in fields(cls)))
+        return cls(*(np.stack([getattr(g, name) for g in graphs]) for name in _SUMS))
 
     def take(self, rows: np.ndarray | int) -> Sums:
         """Some of the graphs, by index or mask; one of them, by number."""
-        return Sums(*(getattr(self, f.name)[rows] for f in fields(self)))
+        return Sums(*[getattr(self, name)[rows] for name in _SUMS])
 
     def beside(self, others: Sums) -> Sums:
         """These graphs and the others."""
-        return Sums(*(np.concatenate([getattr(s, f.name) for s in (self, others)]) for f in fields(self)))
+        return Sums(*(np.concatenate([getattr(s, name) for s in (self, others)]) for name in _SUMS))
+
+
+_SUMS = tuple(field.name for field in fields(Sums))
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +101,7 @@ class RatioFeatures:
     binned: Mapping[str, tuple[float, ...]]
     software: tuple[str, ...]
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """[F] in the order of the artefact."""
         first = ("log_base", "compute_share", "memory_share", "log_balance", "log_kernels", "log_issue", "log_batch")
@@ -142,7 +145,9 @@ class RatioFeatures:
         """
         count, number = tables.count, len(tables)
         seconds, launched = roof.roof_s * count, roof.launched * count
-        by_group = partial(tables.sums_by_group, group=roof.group, groups=len(self.groups))
+        groups = len(self.groups)
+        keys = tables.keys(roof.group, groups)
+        by_group = partial(tables.by_keys, keys=keys, groups=groups)
         kernels = np.maximum(tables.sums(launched), 1.0)
         to_issue = np.maximum(tables.sums(launched * issued), 1.0)
         return Sums(
@@ -150,7 +155,7 @@ class RatioFeatures:
             compute=by_group(roof.compute_s * count),
             memory=by_group(roof.memory_s * count),
             kernels=by_group(launched),
-            weighted=by_group(self._columns(tables.table, way.device, roof) * seconds),
+            weighted=tables.weighted_by_keys(self._columns(tables.table, way.device, roof), seconds, keys, groups),
             issue_s=roofline.issue_seconds(to_issue, way),
             copy_s=np.full(number, way.copied_bytes / roofline.PAGEABLE_COPY_BYTES_S),
             small_kernels=tables.sums(launched * (roof.roof_s <= roofline.KERNEL_S)) / kernels,
@@ -248,14 +253,19 @@ def _sizes(table: OperatorColumns, device: Device, roof: roofline.Bound) -> dict
         "wave_fill": waves / np.maximum(np.ceil(waves), 1.0),
         "n_by_8": n % 8 == 0, "k_by_8": k % 8 == 0, "n_by_64": n % 64 == 0, "k_by_64": k % 64 == 0,
         "m_by_8": m % 8 == 0,
-        "balance": np.clip(log(roof.compute_s / np.maximum(roof.memory_s, 1e-15), 2.0**-8), -8, 8),
-        "cache": np.clip(log(roof.bytes / cache, 2.0**-12), -12, 12),
+        "balance": _within(log(roof.compute_s / np.maximum(roof.memory_s, 1e-15), 2.0**-8), 8),
+        "cache": _within(log(roof.bytes / cache, 2.0**-12), 12),
         "stride": np.minimum(np.asarray(table.stride, dtype=np.float64), 4.0),
         "groups": log(np.asarray(table.groups, dtype=np.float64)),
         "area": log(np.asarray(table.kernel_area, dtype=np.float64)),
         "output": log(output),
-        "shrink": np.clip(np.log2(output / inputs), -8, 8),
+        "shrink": _within(np.log2(output / inputs), 8),
     }  # fmt: skip
+
+
+def _within(values: np.ndarray, most: float) -> np.ndarray:
+    """As `numpy.clip`, which takes several times as long for a few rows."""
+    return np.minimum(np.maximum(values, -most), most)
 
 
 def fingerprint(table: OperatorColumns, batch: int) -> np.ndarray:
@@ -271,7 +281,8 @@ def fingerprints(tables: Tables, batch: np.ndarray) -> np.ndarray:
     """
     table = tables.table
     count = tables.count * (np.asarray(table.view) == 0)
-    by_group = partial(tables.sums_by_group, group=roofline.operator_groups(table), groups=len(GROUPS))
+    keys = tables.keys(roofline.operator_groups(table), len(GROUPS))
+    by_group = partial(tables.by_keys, keys=keys, groups=len(GROUPS))
     macs = by_group(np.asarray(table.macs, dtype=np.float64) * count)
     traffic = by_group(np.add(table.bytes_read, table.bytes_written, dtype=np.float64) * count)
     traffic[:, GROUPS.index("batch_norm")] = 0.0

@@ -52,7 +52,10 @@ class Spread:
 
         Raises ArgumentError for a cause that is missing or unknown.
         """
-        x = self.matrix(lacks)
+        return self.of_matrix(self.matrix(lacks))
+
+    def of_matrix(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The same of a `matrix` of lacks."""
         # Not a product of matrices, whose sums differ in the last bit with the number of rows.
         low, high = ((x * np.square(widths)).sum(axis=1) for widths in (self.low, self.high))
         return -np.sqrt(low), np.sqrt(high)
@@ -71,8 +74,11 @@ class Spread:
         """[N, causes] of ``lacks``. Raises ArgumentError."""
         if set(lacks) != set(self.causes):
             raise ArgumentError(f"lacks {', '.join(sorted(lacks))} are asked; widths are of {', '.join(self.causes)}")
-        columns = np.broadcast_arrays(*(np.atleast_1d(np.asarray(lacks[c], dtype=np.float64)) for c in self.causes))
-        return np.maximum(np.column_stack(columns), 0.0)
+        columns = [np.asarray(lacks[c], dtype=np.float64) for c in self.causes]
+        found = np.empty((max([column.size for column in columns], default=1), len(columns)))
+        for i, column in enumerate(columns):
+            found[:, i] = column
+        return np.maximum(found, 0.0, out=found)
 
     def for_core(self, lacks: Mapping[str, float]) -> dict[str, Any]:
         """Causes, their half-widths, and what is lacking whatever the network (cpp_kernels/src/prediction)."""

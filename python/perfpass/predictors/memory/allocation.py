@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass import _core
-from perfpass.graph import OPERATOR_CLASSES, frozen, kept_outputs
-from perfpass.graph import step as backward
+from perfpass.graph import OPERATOR_CLASSES, kept_outputs
 from perfpass.graph.costs import count as counted_costs
+from perfpass.graph.saved import SavedActivations, saved_activations
 from perfpass.graph.table import Tables
 from perfpass.predictors.estimate import PlannedRun, Run, Runs
 from perfpass.predictors.inference.fusion import as_run
@@ -192,12 +192,14 @@ def with_beside_plan(runs: Runs, way: Way) -> Runs:
     return replace(runs, reserved_bytes=runs.reserved_bytes + beside) if beside.any() else runs
 
 
-def saved(run: PlannedRun) -> backward.SavedActivations:
+def saved(run: PlannedRun) -> SavedActivations:
     """What a step of ``run``'s graph keeps between its passes, without what is frozen, and its backward pass."""
     graph = run.graph
     if graph.frozen:
+        from perfpass.graph import frozen
+
         graph = frozen.backward_part(graph, frozen.flags(graph, graph.frozen))
-    return backward.saved_activations(graph, run.float_as, BLOCK_BYTES, autocast=autocasts(run.way.precision))
+    return saved_activations(graph, run.float_as, BLOCK_BYTES, autocast=autocasts(run.way.precision))
 
 
 def _backward(run: Run) -> tuple[int, int]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.graph.step import OPTIMIZERS
+from perfpass.graph.optimizers import OPTIMIZERS
 from perfpass.late import dataclass
 from perfpass.predictors.memory.allocation import weight_copies
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
@@ -50,7 +50,7 @@ class Planned:
 
 def planned(columns: Columns, way: Way) -> Planned:
     """What N steps hold. ``columns``: "parameters", "weight_bytes" at the width of the products, "backward_bytes" and
-    "gradient_bytes" (`perfpass.graph.step.SavedActivations`).
+    "gradient_bytes" (`perfpass.graph.saved.SavedActivations`).
     """
     optimizer = OPTIMIZERS[way.optimizer or DEFAULT_OPTIMIZER]
     copies = weight_copies(way.precision)

@@ -9,6 +9,7 @@ import numpy as np
 
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS
 from perfpass.graph import step as backward
+from perfpass.graph.traced_step import PHASES
 from perfpass.prediction import Prediction, Support
 from perfpass.predictors.estimate import Estimate, Run
 from perfpass.predictors.memory import allocation
@@ -50,12 +51,12 @@ def breakdown(run: Run, step: StepTable, found: Estimate, top: int) -> dict[str,
     """Time by class of operator and by phase, the costliest rows, memory by what holds it."""
     classes, phase = np.asarray(step.op_class), step.phase
     per_class = np.bincount(classes, weights=found.row_ms, minlength=len(OPERATOR_CLASSES))
-    per_phase = np.bincount(phase, weights=found.row_ms, minlength=len(backward.PHASES))
+    per_phase = np.bincount(phase, weights=found.row_ms, minlength=len(PHASES))
     order = [int(c) for c in np.argsort(-per_class, kind="stable") if per_class[c] > 0]
     rows = np.argsort(-found.row_ms, kind="stable")[:top]
     return {
         "latency_ms": {OPERATOR_CLASSES[c]: float(per_class[c]) for c in order},
-        "phase_ms": dict(zip(backward.PHASES, map(float, per_phase), strict=True)),
+        "phase_ms": dict(zip(PHASES, map(float, per_phase), strict=True)),
         "memory_bytes": {key: float(value) for key, value in found.memory_bytes.items()},
         "operators": [_operator(run, step, int(row), float(found.row_ms[row])) for row in rows],
         "peak": _peak(run, top),

@@ -20,7 +20,7 @@ import numpy as np
 from perfpass.devices import device
 from perfpass.errors import FormatError
 from perfpass.graph import costs, liveness
-from perfpass.graph import step as backward
+from perfpass.graph.saved import saved_activations
 from perfpass.graph.table import Tables, operator_table
 from perfpass.predictors.estimate import PlannedRun
 from perfpass.predictors.memory.allocation import BLOCK_BYTES, alignment_bytes, autocasts, columns_of, winograd_bytes
@@ -52,7 +52,7 @@ class MemoryRun:
 
     ``in_use`` as the driver reports it: ``with_driver`` says whether what the driver keeps for itself is in it (NVML's
     first interface counts it; a difference to the idle device leaves it out). ``backward_bytes`` and ``gradient_bytes``
-    are those of `perfpass.graph.step.SavedActivations`, of training; ``n_devices`` share the batches of one program,
+    are those of `perfpass.graph.saved.SavedActivations`, of training; ``n_devices`` share the batches of one program,
     and ``workspace_bytes`` is what cuDNN's search may choose where the program turns it on.
     """
 
@@ -103,7 +103,7 @@ def _counted(
         found["activation"].append(plan.peak_activation_bytes)
         found["beside"].append(max(reserved - plan.weight_bytes, plan.peak_activation_bytes))
         if training:
-            kept = backward.saved_activations(graph, float_as, BLOCK_BYTES, autocast=autocasts(precision))
+            kept = saved_activations(graph, float_as, BLOCK_BYTES, autocast=autocasts(precision))
             found["backward"].append(kept.backward)
             found["gradient"].append(kept.gradients)
         parameters += costs.count(graph, float_as=float_as).totals["parameters"]

@@ -18,7 +18,7 @@ import numpy as np
 
 from perfpass.devices import device
 from perfpass.errors import PerfPassError
-from perfpass.graph import step as backward
+from perfpass.graph.saved import saved_activations
 from perfpass.predictors.memory.allocation import BLOCK_BYTES, autocasts
 from perfpass.predictors.workload import PRECISIONS
 from perfpass.records import parquet, schema, tables
@@ -130,7 +130,7 @@ def main() -> None:
             how: dict[str, Any] = {"float_as": PRECISIONS[kind][0] if autocasts(kind) else kind}
             try:
                 graph = graphs.at((source, model, size), batch)
-                kept = backward.saved_activations(graph, **how, alignment_bytes=BLOCK_BYTES, autocast=autocasts(kind))
+                kept = saved_activations(graph, **how, alignment_bytes=BLOCK_BYTES, autocast=autocasts(kind))
             except PerfPassError as error:
                 print(f"refused: {source} {model}: {error}", file=sys.stderr)
                 continue
