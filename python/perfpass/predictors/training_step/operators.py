@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.predictors.way import Way
 
+# Depthwise kernels beyond 5 x 5: by cuDNN, and by the libraries' generic kernel, whose gradients take longer in halves.
 LARGE_DEPTHWISE = "conv_depthwise_large"
-# Kinds of operators that share a level in each part of a step; those of large depthwise kernels that cuDNN runs, too.
+GENERIC = {False: "conv_depthwise_generic", True: "conv_depthwise_generic_halves"}
+# Kinds of operators that share a level in each part of a step.
 KINDS: tuple[str, ...] = (
-    "conv", "conv_grouped", "conv_depthwise", LARGE_DEPTHWISE, "dense", "attention", "batch_norm", "norm", "softmax",
-    "pointwise", "move",
+    "conv", "conv_grouped", "conv_depthwise", LARGE_DEPTHWISE, *GENERIC.values(), "dense", "attention", "batch_norm",
+    "norm", "softmax", "pointwise", "move",
 )  # fmt: skip
 _KIND_OF_FAMILY = {
     "conv1d": "conv", "conv3x3": "conv", "conv_transpose": "conv", "matmul": "dense", "recurrent": "dense",
@@ -58,6 +60,7 @@ SMOOTHNESS = 2.0
 _AMD_PRODUCTS, _AMD_BANDWIDTH = 0.45 / 0.93, 0.81 / 0.9
 _BATCH_NORM = OPERATORS.index("batch_norm")
 _LAYER_NORM = OPERATORS.index("layer_norm")
+_SINGLE = ("fp32", "tf32", "fp64")  # precisions of activations in 32 bits or more
 _OWN_KERNEL = 25  # taps; larger depthwise kernels are generic, or cuDNN's
 _NORMALIZATION = OPERATOR_CLASSES.index("normalization")
 _CUBES = (8, 27, 125)
@@ -114,13 +117,15 @@ class Base:
         return replace(done, group=np.where(large, group, done.group))
 
     def _on_gpu(self, tables: Tables, table: StepColumns, batch: np.ndarray, way: Way) -> Work:
-        done = operators.work(table, way, step=True)
+        done = operators.work(table, way)
         times = done.issued * tables.count
         gap = GAP_S * np.exp(self.gpu.levels.get("gap", {}).get("", 0.0))
+        kind = KINDS.index(GENERIC[way.precision not in _SINGLE])
+        generic = np.minimum(table.part, backward.WEIGHT) * len(KINDS) + kind
         return Work(
             done.seconds * tables.count * self.gpu.factors(way)[done.family],
             times * self.gpu.issue_s(way)[done.family] * ISSUE_SHARE[table.part],
-            _groups(table, done.family),
+            np.where(operators.large_depthwise(table, done.family), generic, _groups(table, done.family)),
             _widened(tables, table, _KIND[done.family], way),
             gap * tables.sums(times) + way.copied_bytes / PAGEABLE_COPY_BYTES_S,
             CALL_S[ISSUED_AS[way.runtime]],
@@ -190,7 +195,7 @@ def _large_in_cudnn(steps: Steps, way: Way) -> np.ndarray:
     present releases: in the records of torch 1.12 and before such kernels take what the generic ones do.
     """
     table, tables = steps.columns, steps.tables
-    if not way.present or way.device.vendor != "NVIDIA" or way.precision in ("fp32", "tf32", "fp64"):
+    if not way.present or way.device.vendor != "NVIDIA" or way.precision in _SINGLE:
         return np.zeros(len(table.op), dtype=bool)
     op = np.asarray(table.op)
     layer = tables.any(op == _LAYER_NORM) & ~tables.any(op == _BATCH_NORM)
