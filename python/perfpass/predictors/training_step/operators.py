@@ -33,10 +33,12 @@ if TYPE_CHECKING:
 # Depthwise kernels beyond 5 x 5: by cuDNN, and by the libraries' generic kernel, whose gradients take longer in halves.
 LARGE_DEPTHWISE = "conv_depthwise_large"
 GENERIC = {False: "conv_depthwise_generic", True: "conv_depthwise_generic_halves"}
+# Normalizations over the batch on AMD's boards: MIOpen's, in steps of a ResNet three times as long as their bytes say.
+AMD_BATCH_NORM = "batch_norm_amd"
 # Kinds of operators that share a level in each part of a step.
 KINDS: tuple[str, ...] = (
     "conv", "conv_grouped", "conv_depthwise", LARGE_DEPTHWISE, *GENERIC.values(), "dense", "attention", "batch_norm",
-    "norm", "softmax", "pointwise", "move",
+    AMD_BATCH_NORM, "norm", "softmax", "pointwise", "move",
 )  # fmt: skip
 _KIND_OF_FAMILY = {
     "conv1d": "conv", "conv3x3": "conv", "conv_transpose": "conv", "matmul": "dense", "recurrent": "dense",
@@ -125,7 +127,7 @@ class Base:
         return Work(
             done.seconds * tables.count * self.gpu.factors(way)[done.family],
             times * self.gpu.issue_s(way)[done.family] * ISSUE_SHARE[table.part],
-            np.where(operators.large_depthwise(table, done.family), generic, _groups(table, done.family)),
+            np.where(operators.large_depthwise(table, done.family), generic, _groups(table, done.family, way.device)),
             _widened(tables, table, _KIND[done.family], way),
             gap * tables.sums(times) + way.copied_bytes / PAGEABLE_COPY_BYTES_S,
             CALL_S[ISSUED_AS[way.runtime]],
@@ -139,7 +141,7 @@ class Base:
         return Work(
             found.row + found.packing,
             found.issue,
-            _groups(table, done.family),
+            _groups(table, done.family, way.device),
             np.full(len(found.row), -1),
             np.zeros(len(tables)),
             float(np.exp(constants[cpu_operators.TERM["call"]])),
@@ -203,10 +205,11 @@ def _large_in_cudnn(steps: Steps, way: Way) -> np.ndarray:
     return np.asarray(last & (np.asarray(table.kernel_area) > _OWN_KERNEL) & (np.asarray(table.groups) > 1))
 
 
-def _groups(table: StepColumns, family: np.ndarray) -> np.ndarray:
+def _groups(table: StepColumns, family: np.ndarray, device: Device) -> np.ndarray:
     """[R] index into GROUPS."""
     part = np.asarray(table.part)
-    kind = np.where(np.asarray(table.op) == _BATCH_NORM, KINDS.index("batch_norm"), _KIND[family])
+    over_batch = AMD_BATCH_NORM if device.vendor == "AMD" and device.kind == "gpu" else "batch_norm"
+    kind = np.where(np.asarray(table.op) == _BATCH_NORM, KINDS.index(over_batch), _KIND[family])
     return np.where(part == backward.OPTIMIZER, len(GROUPS) - 1, np.minimum(part, backward.WEIGHT) * len(KINDS) + kind)
 
 
