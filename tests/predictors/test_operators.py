@@ -230,6 +230,8 @@ def test_a_large_depthwise_kernel_reaches_its_rate_by_itself_and_none_that_is_co
     assert compiled < 0.2 * eager
     library = operators.work(taps, Way(on, "fp32", "onnxruntime"), engine=True).seconds[0]
     assert library == pytest.approx(eager, rel=0.1), "an engine of libraries takes theirs"
+    slower = operators.work(taps, Way(on, "fp32"), step=True).seconds[0]
+    assert slower > 2 * eager, "levels of steps were fitted on the slower one"
 
 
 @pytest.mark.parametrize(("model", "runtime"), [("convmixer_768_32", "torch"), ("convmixer_768_32", "torch.compile")])

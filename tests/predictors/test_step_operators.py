@@ -165,11 +165,7 @@ def test_large_depthwise_convolutions_in_halves_run_in_cudnn_where_their_input_i
     assert took([row, norm], "amp", "mi300x") == pytest.approx(took([row], "amp", "mi300x"))
 
 
-def test_generic_depthwise_kernels_and_amds_normalizations_have_levels_of_their_own(times):
-    taps = table([convolution(BATCH, area=49, groups=256)])
-    for precision, kind in (("fp32", "conv_depthwise_generic"), ("amp", "conv_depthwise_generic_halves")):
-        done = Base.load().work(step_of(taps), np.array([BATCH]), Way(device("v100-sxm2-16gb"), precision))
-        assert {GROUPS[g].split(",")[0] for g in done.group if GROUPS[g].startswith("conv")} == {kind}
+def test_amds_normalizations_over_the_batch_have_levels_of_their_own(times):
     levels = times.levels["gpu"]["group"]
     assert levels["batch_norm_amd, data"] > levels["batch_norm, data"] + 1
     steps = step_of(operator_table(perfpass.load("resnet18", batch=BATCH)))

@@ -254,17 +254,18 @@ def _flat(table: OperatorColumns) -> np.ndarray:
 
 
 def work(
-    table: OperatorColumns, way: Way, *, engine: bool = False, graph: np.ndarray | None = None
+    table: OperatorColumns, way: Way, *, engine: bool = False, step: bool = False, graph: np.ndarray | None = None
 ) -> Work:  # fmt: skip
     """What every row of ``table`` (counted at the width of ``way``) has to do on the device of ``way``.
 
     ``engine``: with the vector units of `perfpass.predictors.inference.engines`. Halves on boards without matrix units
     run there two at a time. And the power limit holds back the FLOPs that are asked; what whole tiles and a kernel that
     reaches little of its rate take beside them leaves units idle, at the clock, and burns little. What is written with
-    the convolution before it hides behind that one. ``graph`` [R]: which of several graphs a row is of.
+    the convolution before it hides behind that one. ``step``: of a step of training, whose levels were fitted on a
+    slower generic depthwise kernel. ``graph`` [R]: which of several graphs a row is of.
     """
     device, kind = way.device, families(table, way)
-    generic = _generic(way)
+    generic = GENERIC_DEPTHWISE if step else _generic(way)
     speed, fed, on_matrix = _speeds(table, way, kind, engine, generic)
     shares = _SHARES[kind]
     flops = np.asarray(table.flops, dtype=np.float64)

@@ -30,15 +30,13 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.predictors.way import Way
 
-# Depthwise kernels beyond 5 x 5: by cuDNN, and by the libraries' generic kernel, whose gradients take longer in halves.
 LARGE_DEPTHWISE = "conv_depthwise_large"
-GENERIC = {False: "conv_depthwise_generic", True: "conv_depthwise_generic_halves"}
 # Normalizations over the batch on AMD's boards: MIOpen's, in steps of a ResNet three times as long as their bytes say.
 AMD_BATCH_NORM = "batch_norm_amd"
-# Kinds of operators that share a level in each part of a step.
+# Kinds of operators that share a level in each part of a step; those of large depthwise kernels that cuDNN runs, too.
 KINDS: tuple[str, ...] = (
-    "conv", "conv_grouped", "conv_depthwise", LARGE_DEPTHWISE, *GENERIC.values(), "dense", "attention", "batch_norm",
-    AMD_BATCH_NORM, "norm", "softmax", "pointwise", "move",
+    "conv", "conv_grouped", "conv_depthwise", LARGE_DEPTHWISE, "dense", "attention", "batch_norm", AMD_BATCH_NORM,
+    "norm", "softmax", "pointwise", "move",
 )  # fmt: skip
 _KIND_OF_FAMILY = {
     "conv1d": "conv", "conv3x3": "conv", "conv_transpose": "conv", "matmul": "dense", "recurrent": "dense",
@@ -62,7 +60,6 @@ SMOOTHNESS = 2.0
 _AMD_PRODUCTS, _AMD_BANDWIDTH = 0.45 / 0.93, 0.81 / 0.9
 _BATCH_NORM = OPERATORS.index("batch_norm")
 _LAYER_NORM = OPERATORS.index("layer_norm")
-_SINGLE = ("fp32", "tf32", "fp64")  # precisions of activations in 32 bits or more
 _OWN_KERNEL = 25  # taps; larger depthwise kernels are generic, or cuDNN's
 _NORMALIZATION = OPERATOR_CLASSES.index("normalization")
 _CUBES = (8, 27, 125)
@@ -119,15 +116,13 @@ class Base:
         return replace(done, group=np.where(large, group, done.group))
 
     def _on_gpu(self, tables: Tables, table: StepColumns, batch: np.ndarray, way: Way) -> Work:
-        done = operators.work(table, way)
+        done = operators.work(table, way, step=True)
         times = done.issued * tables.count
         gap = GAP_S * np.exp(self.gpu.levels.get("gap", {}).get("", 0.0))
-        kind = KINDS.index(GENERIC[way.precision not in _SINGLE])
-        generic = np.minimum(table.part, backward.WEIGHT) * len(KINDS) + kind
         return Work(
             done.seconds * tables.count * self.gpu.factors(way)[done.family],
             times * self.gpu.issue_s(way)[done.family] * ISSUE_SHARE[table.part],
-            np.where(operators.large_depthwise(table, done.family), generic, _groups(table, done.family, way.device)),
+            _groups(table, done.family, way.device),
             _widened(tables, table, _KIND[done.family], way),
             gap * tables.sums(times) + way.copied_bytes / PAGEABLE_COPY_BYTES_S,
             CALL_S[ISSUED_AS[way.runtime]],
@@ -197,7 +192,7 @@ def _large_in_cudnn(steps: Steps, way: Way) -> np.ndarray:
     present releases: in the records of torch 1.12 and before such kernels take what the generic ones do.
     """
     table, tables = steps.columns, steps.tables
-    if not way.present or way.device.vendor != "NVIDIA" or way.precision in _SINGLE:
+    if not way.present or way.device.vendor != "NVIDIA" or way.precision in ("fp32", "tf32", "fp64"):
         return np.zeros(len(table.op), dtype=bool)
     op = np.asarray(table.op)
     layer = tables.any(op == _LAYER_NORM) & ~tables.any(op == _BATCH_NORM)

@@ -17,7 +17,6 @@ from perfpass.graph.step import PARTS, Steps
 from perfpass.predictors.roofline import smooth_maximum
 from perfpass.predictors.training_step.operators import (
     AMD_BATCH_NORM,
-    GENERIC,
     GROUPS,
     LARGE_DEPTHWISE,
     SMOOTHNESS,
@@ -47,8 +46,7 @@ _KNOWN |= {f"{kind}, data": 5 / 3 for kind in ("batch_norm", AMD_BATCH_NORM)}
 # Log deviations of levels around that, of laboratories (device and host), and of single measurements. Forward operators
 # are those of inference; the step and its host may be off by as much as a laboratory and its host. Of a CPU's step,
 # inference's constants tell less: caches hold what was just written. What is said of cuDNN's large depthwise kernels is
-# that of others, of the generic one's gradients nothing but its forward pass is known, and of AMD's normalizations
-# over the batch nothing but NVIDIA's.
+# that of others, and of AMD's normalizations over the batch that of NVIDIA's.
 _SPREAD: dict[str, dict[str, float]] = {
     "gpu": {"step": 0.3, "forward": 0.04, "group": 0.15, "optimizer": 0.3, "autocast": 0.5, "host": 0.5, "large": 0.5},
     "cpu": {"step": 0.2, "forward": 0.15, "group": 0.3, "optimizer": 0.5, "autocast": 0.01, "host": 0.5, "large": 0.3},
@@ -267,8 +265,7 @@ def least_widths(levels: Levels) -> dict[str, float]:
 
 def _deviation(spread: Mapping[str, float], level: str, name: str) -> float:
     special = "optimizer" if name == "optimizer" else "forward" if name.endswith(", forward") else level
-    generic = name.startswith(GENERIC[False]) and special != "forward"
-    special = "large" if generic or name.startswith((LARGE_DEPTHWISE, AMD_BATCH_NORM)) else special
+    special = "large" if name.startswith((LARGE_DEPTHWISE, AMD_BATCH_NORM)) else special
     known = (name in _KNOWN and not name.startswith(AMD_BATCH_NORM)) or level != "group"
     return spread[level if known else special]
 
