@@ -165,6 +165,15 @@ def test_large_depthwise_convolutions_in_halves_run_in_cudnn_where_their_input_i
     assert took([row, norm], "amp", "mi300x") == pytest.approx(took([row], "amp", "mi300x"))
 
 
+def test_amds_normalizations_over_the_batch_have_levels_of_their_own(times):
+    levels = times.levels["gpu"]["group"]
+    assert levels["batch_norm_amd, data"] > levels["batch_norm, data"] + 1
+    steps = step_of(operator_table(perfpass.load("resnet18", batch=BATCH)))
+    for name, kind in (("mi325x", "batch_norm_amd"), ("h100", "batch_norm")):
+        done = Base.load().work(steps, np.array([BATCH]), Way(device(name), "amp"))
+        assert {GROUPS[g].split(",")[0] for g in done.group if "batch_norm" in GROUPS[g]} == {kind}
+
+
 def test_networks_without_convolutions_take_the_time_of_their_operators():
     predictor = StepPredictor.load()
     graph = perfpass.load("examples/vit_base_patch16_224.onnx", batch=BATCH)

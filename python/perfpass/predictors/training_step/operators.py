@@ -31,10 +31,12 @@ if TYPE_CHECKING:
     from perfpass.predictors.way import Way
 
 LARGE_DEPTHWISE = "conv_depthwise_large"
+# Normalizations over the batch on AMD's boards: MIOpen's, in steps of a ResNet three times as long as their bytes say.
+AMD_BATCH_NORM = "batch_norm_amd"
 # Kinds of operators that share a level in each part of a step; those of large depthwise kernels that cuDNN runs, too.
 KINDS: tuple[str, ...] = (
-    "conv", "conv_grouped", "conv_depthwise", LARGE_DEPTHWISE, "dense", "attention", "batch_norm", "norm", "softmax",
-    "pointwise", "move",
+    "conv", "conv_grouped", "conv_depthwise", LARGE_DEPTHWISE, "dense", "attention", "batch_norm", AMD_BATCH_NORM,
+    "norm", "softmax", "pointwise", "move",
 )  # fmt: skip
 _KIND_OF_FAMILY = {
     "conv1d": "conv", "conv3x3": "conv", "conv_transpose": "conv", "matmul": "dense", "recurrent": "dense",
@@ -120,7 +122,7 @@ class Base:
         return Work(
             done.seconds * tables.count * self.gpu.factors(way)[done.family],
             times * self.gpu.issue_s(way)[done.family] * ISSUE_SHARE[table.part],
-            _groups(table, done.family),
+            _groups(table, done.family, way.device),
             _widened(tables, table, _KIND[done.family], way),
             gap * tables.sums(times) + way.copied_bytes / PAGEABLE_COPY_BYTES_S,
             CALL_S[ISSUED_AS[way.runtime]],
@@ -134,7 +136,7 @@ class Base:
         return Work(
             found.row + found.packing,
             found.issue,
-            _groups(table, done.family),
+            _groups(table, done.family, way.device),
             np.full(len(found.row), -1),
             np.zeros(len(tables)),
             float(np.exp(constants[cpu_operators.TERM["call"]])),
@@ -198,10 +200,11 @@ def _large_in_cudnn(steps: Steps, way: Way) -> np.ndarray:
     return np.asarray(last & (np.asarray(table.kernel_area) > _OWN_KERNEL) & (np.asarray(table.groups) > 1))
 
 
-def _groups(table: StepColumns, family: np.ndarray) -> np.ndarray:
+def _groups(table: StepColumns, family: np.ndarray, device: Device) -> np.ndarray:
     """[R] index into GROUPS."""
     part = np.asarray(table.part)
-    kind = np.where(np.asarray(table.op) == _BATCH_NORM, KINDS.index("batch_norm"), _KIND[family])
+    over_batch = AMD_BATCH_NORM if device.vendor == "AMD" and device.kind == "gpu" else "batch_norm"
+    kind = np.where(np.asarray(table.op) == _BATCH_NORM, KINDS.index(over_batch), _KIND[family])
     return np.where(part == backward.OPTIMIZER, len(GROUPS) - 1, np.minimum(part, backward.WEIGHT) * len(KINDS) + kind)
 
 

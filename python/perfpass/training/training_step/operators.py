@@ -15,7 +15,14 @@ import numpy as np
 
 from perfpass.graph.step import PARTS, Steps
 from perfpass.predictors.roofline import smooth_maximum
-from perfpass.predictors.training_step.operators import GROUPS, LARGE_DEPTHWISE, SMOOTHNESS, WIDENED, Base
+from perfpass.predictors.training_step.operators import (
+    AMD_BATCH_NORM,
+    GROUPS,
+    LARGE_DEPTHWISE,
+    SMOOTHNESS,
+    WIDENED,
+    Base,
+)
 from perfpass.training.training_step.questions import OTHER_FRAMEWORKS, Question
 
 if TYPE_CHECKING:
@@ -33,11 +40,13 @@ PARAMETERS: tuple[tuple[str, str], ...] = (
 _AT = {level: [i for i, (of, _) in enumerate(PARAMETERS) if of == level] for level, _ in PARAMETERS}
 # A normalization over the batch reads its input once more in training, for the statistics; backward reads input and
 # gradient twice. Others keep a row in registers, and sum the gradients of their weights in a kernel of their own.
-_KNOWN = {"batch_norm, forward": 3 / 2, "batch_norm, data": 5 / 3, "norm, data": 5 / 3}
+_KNOWN = {"norm, data": 5 / 3}
+_KNOWN |= {f"{kind}, forward": 3 / 2 for kind in ("batch_norm", AMD_BATCH_NORM)}
+_KNOWN |= {f"{kind}, data": 5 / 3 for kind in ("batch_norm", AMD_BATCH_NORM)}
 # Log deviations of levels around that, of laboratories (device and host), and of single measurements. Forward operators
 # are those of inference; the step and its host may be off by as much as a laboratory and its host. Of a CPU's step,
 # inference's constants tell less: caches hold what was just written. What is said of cuDNN's large depthwise kernels is
-# that of others.
+# that of others, and of AMD's normalizations over the batch that of NVIDIA's.
 _SPREAD: dict[str, dict[str, float]] = {
     "gpu": {"step": 0.3, "forward": 0.04, "group": 0.15, "optimizer": 0.3, "autocast": 0.5, "host": 0.5, "large": 0.5},
     "cpu": {"step": 0.2, "forward": 0.15, "group": 0.3, "optimizer": 0.5, "autocast": 0.01, "host": 0.5, "large": 0.3},
@@ -256,8 +265,8 @@ def least_widths(levels: Levels) -> dict[str, float]:
 
 def _deviation(spread: Mapping[str, float], level: str, name: str) -> float:
     special = "optimizer" if name == "optimizer" else "forward" if name.endswith(", forward") else level
-    special = "large" if name.startswith(LARGE_DEPTHWISE) else special
-    known = name in _KNOWN or level != "group"
+    special = "large" if name.startswith((LARGE_DEPTHWISE, AMD_BATCH_NORM)) else special
+    known = (name in _KNOWN and not name.startswith(AMD_BATCH_NORM)) or level != "group"
     return spread[level if known else special]
 
 
