@@ -4,12 +4,14 @@ Every replica runs the step on its own samples; gradients are summed by ring all
 run them (`perfpass.predictors.kernels`), and each step waits for the slowest replica. With x the all-reduces over the
 step alone and n the devices,
 
-    step(n) / step(1) = 1 + exposed x + straggle log2(n).
+    step(n) / step(1) = 1 + exposed min(x, 0.18) + 0.561 max(x - 0.18, 0) + straggle log2(n).
 
 DistributedDataParallel starts a bucket's all-reduce while the rest of the backward pass runs (arXiv:2006.15704, section
 3.2), yet steps of NVIDIA's DeepLearningExamples grow by all of it: its kernels take units and bandwidth from those
-beside them, and copies to the buckets come on top. The lower bound lets the backward pass hide what it can. Both
-constants and the spread are fitted by `perfpass.training.data_parallel`, which grades them.
+beside them, and copies to the buckets come on top. Theirs are up to 0.18 of a step; of what longer ones (PCIe, a slow
+network) have beyond that, as much is exposed as of language models' exchanges, some of which were measured there. The
+lower bound lets the backward pass hide what it can, the upper one counts messages whole. Both constants and the spread
+are fitted by `perfpass.training.data_parallel`, which grades them.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from perfpass.errors import ArgumentError
 from perfpass.interval import Interval
 from perfpass.predictors.kernels import network
 from perfpass.predictors.kernels.predictor import load
+from perfpass.predictors.llm_training.constants import STEP
 from perfpass.predictors.llm_training.step import fabric_bytes_s, nvlink_domain
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perfpass.devices import Device
+    from perfpass.predictors.kernels.predictor import KernelTimes
 
 BUCKET_BYTES = 25 << 20  # DistributedDataParallel's bucket_cap_mb
 _NODE = 8  # devices of a node that exchange by measured kernels
@@ -37,6 +41,7 @@ _PAIR = 2
 # NCCL through PCIe among more than two boards was measured on one host, which copies through its memory; another host
 # stands in the records of another library. The middle of both is told, as in serving.
 _OTHER_HOST = {"stack": "sglang", "version": "0.5.12", "kernel": "graph"}
+_MEASURED_SHARE = 0.18  # the most that all-reduces take of a step among the pairs of runs
 # Of a step, that its backward pass is at least, behind which messages can hide.
 _BACKWARD_SHARE = 0.5
 # What a communicator of NCCL holds on a device: by hand, between its buffers (4 MiB for each channel and peer) and what
@@ -107,7 +112,7 @@ def _in_a_node(device: Device, devices: int, size_bytes: float) -> Exchange:
         other = load().collective(device, "all_reduce", [devices], elements, "bf16", **_OTHER_HOST)
         ends = sorted((middle, float(other.seconds[0])))
         middle, low, high = math.sqrt(ends[0] * ends[1]), min(low, ends[0]), max(high, ends[1])
-    return Exchange(middle, low, high, tuple(found.support.reasons))
+    return Exchange(middle, low, high, _said(found))
 
 
 def _between_nodes(device: Device, devices: int, size_bytes: float, rate: float) -> Exchange:
@@ -118,12 +123,22 @@ def _between_nodes(device: Device, devices: int, size_bytes: float, rate: float)
     carried = network.carried("all_reduce", devices, nodes, np.array([size_bytes]))[0] / (rate * network.SHARE)
     middle = max(inside.seconds, float(carried)) + network.START_S
     least, most = min(inside.low_s, float(found.low_s[0])), max(inside.high_s, float(found.high_s[0]))
-    return Exchange(middle, least, most, tuple(found.support.reasons))
+    return Exchange(middle, least, most, _said(found))
+
+
+def _said(found: KernelTimes) -> tuple[str, ...]:
+    return tuple(f"all-reduces: {reason}" for reason in found.support.reasons)
 
 
 def log_ratio(share: np.ndarray, devices: np.ndarray, constants: Constants = SHIPPED) -> np.ndarray:
     """[N] log of step(n) over step(1); ``share`` [N]: the all-reduces over the step on one device."""
-    return np.asarray(np.log1p(constants.exposed * share + constants.straggle * np.log2(devices)))
+    return np.asarray(np.log1p(_exposed(share, constants) + constants.straggle * np.log2(devices)))
+
+
+def _exposed(share: np.ndarray, constants: Constants) -> np.ndarray:
+    """[N] what all-reduces of ``share`` [N] of a step on one device add to it, over that step."""
+    beyond = np.maximum(share - _MEASURED_SHARE, 0.0)
+    return np.asarray(constants.exposed * np.minimum(share, _MEASURED_SHARE) + STEP.replicas * beyond)
 
 
 def replicated(
@@ -135,7 +150,8 @@ def replicated(
     if devices == 1:
         return Replicated(step_s, 0.0, 0.0, ())
     waits = constants.straggle * math.log2(devices)
-    ratio = 1 + constants.exposed * messages.seconds / step_s.median + waits
+    exposed = alone_s.median * float(_exposed(np.array(messages.seconds / alone_s.median), constants))
+    ratio = 1 + exposed / step_s.median + waits
     hidden = max(messages.low_s - _BACKWARD_SHARE * alone_s.median, 0.0)
     least = 1 + hidden / step_s.median
     most = 1 + constants.exposed * messages.high_s / step_s.median + waits
@@ -144,7 +160,7 @@ def replicated(
     middle = step_s.median * ratio
     return Replicated(
         Interval(middle, middle * math.exp(-low), middle * math.exp(high), "s"),
-        constants.exposed * messages.seconds,
+        exposed,
         waits * step_s.median,
         messages.reasons,
     )
