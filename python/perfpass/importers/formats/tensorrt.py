@@ -6,7 +6,6 @@ are copies. Source of the form: "Inspecting engines" in NVIDIA's TensorRT develo
 
 from __future__ import annotations
 
-import json
 import math
 from functools import lru_cache
 from pathlib import Path
@@ -163,7 +162,7 @@ def _repeated(content: bytes) -> OpGraph | None:
 
     def layer(said: str, read: list[Typed], written: list[Typed]) -> tuple[str, str, dict[str, int], list[Any]]:
         before, after = ([Tensor("", dtype, tuple(shape)) for dtype, shape in typed] for typed in (read, written))
-        lowered = _lowered(Layer(json.loads(said), before, after))
+        lowered = _lowered(Layer(json_text.parse(said, "a layer", any_number=True), before, after))
         return lowered.kind, lowered.source, lowered.attributes, lowered.weights
 
     try:
