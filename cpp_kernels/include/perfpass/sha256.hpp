@@ -14,10 +14,7 @@ using Sha256 = std::array<std::uint8_t, 32>;
 /// With the processor's own instructions for it where it has them (x86-64).
 PERFPASS_API Sha256 sha256(std::span<const std::uint8_t> bytes) noexcept;
 
-namespace detail {
-
 /// The same with none but the usual ones.
 PERFPASS_API Sha256 sha256_plain(std::span<const std::uint8_t> bytes) noexcept;
 
-}  // namespace detail
 }  // namespace perfpass

@@ -132,6 +132,6 @@ Sha256 sha256(std::span<const std::uint8_t> bytes) noexcept {
   return hashed(bytes, plain_blocks);
 }
 
-Sha256 detail::sha256_plain(std::span<const std::uint8_t> bytes) noexcept { return hashed(bytes, plain_blocks); }
+Sha256 sha256_plain(std::span<const std::uint8_t> bytes) noexcept { return hashed(bytes, plain_blocks); }
 
 }  // namespace perfpass

@@ -97,10 +97,19 @@ def add(commands: Any) -> None:
     command.add_argument("--dora", action="store_true", help="adapters with magnitudes")
     command.add_argument("--layout", metavar="L", help="of other networks: nchw (default) or nhwc")
     command.add_argument(
-        "--dim", action="append", type=dim, metavar="NAME=N", help="of other networks: value of a symbolic dimension"
+        "--dim",
+        action="append",
+        type=dim,
+        metavar="NAME=N",
+        help="value of a symbolic dimension; may be given more than once; predict, inspect and sweep also take "
+        "NAME=A..B (doubling), A..B:STEP, A..B:xFACTOR and N,N",
     )
     command.add_argument(
-        "--input-shape", action="append", type=shape, metavar="NAME=1x3x224x224", help="of other networks: of an input"
+        "--input-shape",
+        action="append",
+        type=shape,
+        metavar="NAME=1x3x224x224",
+        help="whole shape of one input; may be given more than once",
     )
     add_operators(command)
     command.add_argument("--fabric", type=float, metavar="GB", help="GB/s between hosts, one direction, a device")

@@ -60,7 +60,9 @@ class OpGraph:
         return np.stack([self.core.edge_producer, self.core.edge_consumer])
 
     def shape(self, tensor: int) -> tuple[int, ...]:
-        """The shape of one tensor."""
+        """The shape of one tensor; none for one that is absent (-1)."""
+        if tensor < 0:
+            return ()
         found: tuple[int, ...] = self.core.shape(tensor)
         return found
 

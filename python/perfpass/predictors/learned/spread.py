@@ -75,7 +75,8 @@ class Spread:
         if set(lacks) != set(self.causes):
             raise ArgumentError(f"lacks {', '.join(sorted(lacks))} are asked; widths are of {', '.join(self.causes)}")
         columns = [np.asarray(lacks[c], dtype=np.float64) for c in self.causes]
-        found = np.empty((max([column.size for column in columns], default=1), len(columns)))
+        sizes = [column.size for column in columns]
+        found = np.empty((max(sizes, default=1) if all(sizes) else 0, len(columns)))
         for i, column in enumerate(columns):
             found[:, i] = column
         return np.maximum(found, 0.0, out=found)
