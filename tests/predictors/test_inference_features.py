@@ -11,7 +11,6 @@ from operator_tables import convolution, table
 from perfpass import devices
 from perfpass.graph.table import Tables
 from perfpass.predictors import roofline
-from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.features import FEATURES, graph_vectors
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.predictors.way import Way
@@ -111,7 +110,7 @@ def test_no_product_is_faster_than_what_the_power_limit_feeds():
     rows = [convolution(64, area=49, width=4), convolution(64, channels=1024, groups=4, width=4)]
     flops = np.array([row["flops"] for row in rows])
     t4 = graph_vector(table(rows), Way(devices.device("t4"), "fp32"), ONES)
-    fed = flops / operators.rate(devices.device("t4"), "fp32")
+    fed = flops / roofline.fed_flops(devices.device("t4"), "fp32")
     assert t4.row_s == pytest.approx(fed)
     assert t4.row_s.sum() > 2.0 * flops.sum() / devices.device("t4").peak_flops["fp32"]
     # What a kernel falls short of its rate at the clock is not charged to the watts besides.

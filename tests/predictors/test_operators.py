@@ -13,6 +13,7 @@ from perfpass.devices import catalogue, device
 from perfpass.errors import ArgumentError, ArtefactError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
 from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.predictors import roofline
 from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.operators import FAMILIES, OperatorTimes
 from perfpass.predictors.learned import ladder
@@ -168,13 +169,13 @@ def _columns(count):
 def test_every_board_has_a_rate_that_its_peak_and_power_allow(board):
     d = device(board)
     for name in ("fp32", "tf32", "fp16", "bf16", "int8", "fp8"):
-        assert 0 < operators.rate(d, name) <= max(d.peak_flops.get(name, 0.0), d.peak_flops["fp32"])
+        assert 0 < roofline.fed_flops(d, name) <= max(d.peak_flops.get(name, 0.0), d.peak_flops["fp32"])
 
 
 def test_boards_at_their_power_limit_do_not_reach_their_peak():
     """NeuSight's products in fp32: 4.0 of 8.1 TFLOP/s on a T4, 9.5 of 30 on an L4, 17.6 of 19.5 on an A100."""
     for name, low, high in (("t4", 3.5e12, 4.5e12), ("l4", 7e12, 10e12), ("a100-pcie-80gb", 17e12, 20e12)):
-        assert low < operators.rate(device(name), "fp32") < high
+        assert low < roofline.fed_flops(device(name), "fp32") < high
 
 
 def test_families_are_told_by_shape():
@@ -226,7 +227,9 @@ def test_an_engines_large_depthwise_kernels_are_its_own():
 def test_a_large_depthwise_kernel_reaches_its_rate_by_itself_and_none_that_is_compiled_takes_it():
     on, taps = device("a100-80gb"), _convolution(49, 512)
     eager, compiled = (operators.work(taps, Way(on, "fp32", r)).seconds[0] for r in ("torch", "torch.compile"))
-    assert eager == pytest.approx(taps.flops[0] / (operators.rate(on, "fp32") * operators.GENERIC_DEPTHWISE), rel=0.02)
+    assert eager == pytest.approx(
+        taps.flops[0] / (roofline.fed_flops(on, "fp32") * operators.GENERIC_DEPTHWISE), rel=0.02
+    )
     assert compiled < 0.2 * eager
     library = operators.work(taps, Way(on, "fp32", "onnxruntime"), engine=True).seconds[0]
     assert library == pytest.approx(eager, rel=0.1), "an engine of libraries takes theirs"

@@ -8,6 +8,7 @@ trees add (learned/ratio_trees.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,6 +77,26 @@ _BY_OPERATOR = {
     "hard_swish": "relu", "hard_sigmoid": "relu", "leaky_relu": "relu", "add": "add", "concat": "concat",
     "split": "concat", "slice": "concat", "pad": "concat", "roll": "concat",
 }  # fmt: skip
+# Joules of one floating-point operation of a large product, data movement included: (power limit - idle) over the best
+# sustained rate, by compute capability. fp32 on vector units: NeuSight's products on P4, T4, A100, L4 and H100.
+# 16-bit products: the A100, H200 and B200 of aiconfigurator; elsewhere by hand, between these and data sheets.
+FP32_JOULES = {6: 19e-12, 7: 15e-12, 7.5: 16e-12, 8: 13e-12, 8.6: 10e-12, 8.9: 7.5e-12, 9: 12e-12, 10: 9e-12, 12: 6e-12}
+HALF_JOULES = {7: 1.8e-12, 7.5: 1.6e-12, 8: 1e-12, 8.6: 1.4e-12, 8.9: 1.1e-12, 9: 0.7e-12, 10: 0.5e-12, 12: 0.9e-12}
+_FULL_RATE = {
+    (7, 5): 8.0,
+    (8, 6): 4.0,
+    (8, 9): 4.0,
+    (12, 0): 4.0,
+}  # halves on matrix units over fp32, where nothing is held back
+HALVED_REACH = 1.25
+_JOULES_OVER_HALF = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "int8": 0.5, "fp8": 0.5}
+# From Ada on, boards with fewer watts an SM run at lower voltage: an L4 (1.2 W) feeds a third more than its watts say.
+_WATTS_PER_SM, _VOLTAGE_EXPONENT = 2.4, 0.45
+# The same of fp32 where `FP32_JOULES` are of a board with more watts: the H100 SXM's 700 W. Its sister on PCIe has half
+# of them for nearly as many SMs, and was else told slower than an RTX 3090. By hand: no record shows one in fp32.
+_WATTS_PER_SM_FP32 = {(9, 0): 4.5}
+WINOGRAD_JOULES = 1.35
+_MATRIX_UNITS_FROM = (7, 0)  # the compute capability
 
 
 def _group_of_operators() -> np.ndarray:
@@ -113,6 +134,7 @@ class Bound:
     bytes: np.ndarray
     launched: np.ndarray  # 0 for views
     group: np.ndarray  # index into GROUPS, or into those of the caller
+    product: np.ndarray  # whether matrix units run it where a board has them
     slowed: np.ndarray | float = 1.0
     fed_s: np.ndarray | float = 0.0
 
@@ -139,6 +161,61 @@ def sustained_flops(device: Device, precision: str) -> float:
         kind = "hbm blackwell"
     joules = scale * FLOP_JOULES[kind]
     return float(min(peak, max(fp32, (device.power_limit_w - device.idle_power_w) / joules)))
+
+
+def fed_flops(device: Device, precision: str) -> float:
+    """Dense FLOP/s that the power limit allows by the joules of operators; what a board lacks runs at fp32's rate."""
+    fp32 = device.peak_flops["fp32"]
+    if precision == "fp64":
+        return float(device.peak_flops.get("fp64", fp32))
+    peak = max(device.peak_flops.get(precision, fp32), fp32)
+    budget = device.power_limit_w - device.idle_power_w
+    if device.kind == "cpu" or budget <= 0 or device.compute_capability is None:
+        return float(peak)
+    capability, watts = device.compute_capability, budget / (device.sm_count or 1)
+    joules = _joules(False, capability)
+    if capability in _WATTS_PER_SM_FP32:
+        joules *= min(1.0, watts / _WATTS_PER_SM_FP32[capability]) ** _VOLTAGE_EXPONENT
+    vector = min(fp32, budget / joules)
+    if precision not in _JOULES_OVER_HALF or device.peak_flops.get(precision, 0.0) < fp32:
+        return vector
+    joules = _joules(True, capability) * _JOULES_OVER_HALF[precision]
+    if capability >= (8, 9):
+        joules *= min(1.0, watts / _WATTS_PER_SM) ** _VOLTAGE_EXPONENT
+    return min(peak, max(vector, budget / joules))
+
+
+def halved(device: Device) -> bool:
+    """Whether matrix units sum halves in fp32 at half the rate of the professional sisters' (GeForce: 71 TFLOP/s of an
+    RTX 3090 beside 155 of an A6000).
+    """
+    usual = _FULL_RATE.get((device.compute_capability or (0, 0)), 0.0)
+    return device.peak_flops.get("fp16", 0.0) < 0.75 * usual * device.peak_flops["fp32"]
+
+
+def reached(device: Device, precision: str) -> float:
+    """What kernels reach of matrix units over `EFFICIENCY`: more of those that are held to half their rate, as boards
+    feed them as fast.
+    """
+    return HALVED_REACH if halved(device) and precision in ("fp16", "bf16", "tf32") else 1.0
+
+
+@lru_cache(maxsize=64)
+def _joules(of_halves: bool, capability: tuple[int, int]) -> float:
+    table = HALF_JOULES if of_halves else FP32_JOULES
+    at = capability[0] + capability[1] / 10
+    return table[max((c for c in table if c <= at), default=min(table))]
+
+
+def on_matrix_units(device: Device, rate: str) -> bool:
+    """Whether products at ``rate`` run in halves on matrix units."""
+    return rate in ("fp16", "bf16") and device.peak(rate) > device.peak_flops["fp32"] and not packed(device, rate)
+
+
+def packed(device: Device, rate: str) -> bool:
+    """Whether halves run two at a time on vector units: on boards that have them, and no matrix units."""
+    older = device.compute_capability is not None and device.compute_capability < _MATRIX_UNITS_FROM
+    return older and rate in ("fp16", "bf16") and device.peak(rate) > device.peak_flops["fp32"]
 
 
 def sustained_bandwidth(device: Device) -> float:
@@ -179,11 +256,6 @@ def _depthwise(table: Any) -> np.ndarray:
     return (np.asarray(table.op_class) == _CONVOLUTION) & (np.asarray(table.groups) > 1) & (np.asarray(table.n) <= 2)
 
 
-def products(table: Any) -> np.ndarray:
-    """[R] whether an operator is a product that matrix units run where a board has them."""
-    return np.asarray(_GEMM[np.asarray(table.op_class)] & ~_depthwise(table))
-
-
 def bound(
     table: Any, way: Way, byte_scale: float | np.ndarray = 1.0, *, group: np.ndarray | None = None, cached: bool = True,
 ) -> Bound:  # fmt: skip
@@ -196,11 +268,11 @@ def bound(
     device, rate = way.device, RATES[way.precision]
     vector = sustained_flops(device, "fp64" if rate == "fp64" else "fp32")
     depthwise = _depthwise(table)
-    of_products = _GEMM[classes] & ~depthwise
-    peak = np.where(of_products, sustained_flops(device, rate), vector)
+    product = _GEMM[classes] & ~depthwise
+    peak = np.where(product, sustained_flops(device, rate), vector)
     if rate == "fp32" and "tf32" in device.peak_flops:
         # cuDNN convolutions use TF32 by default, matrix products do not (torch.backends.cudnn.allow_tf32).
-        peak = np.where(of_products & (classes == _CONVOLUTION), sustained_flops(device, "tf32"), peak)
+        peak = np.where(product & (classes == _CONVOLUTION), sustained_flops(device, "tf32"), peak)
     if device.kind == "gpu":
         generic = depthwise & (np.asarray(table.kernel_area) > _OWN_KERNEL)
         peak = np.where(generic, peak * GENERIC_DEPTHWISE, peak)
@@ -212,6 +284,7 @@ def bound(
         bytes=traffic,
         launched=launched,
         group=operator_groups(table) if group is None else group,
+        product=product,
     )
 
 

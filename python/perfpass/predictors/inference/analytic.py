@@ -26,13 +26,12 @@ from perfpass.predictors.inference.operators import (
     OperatorTimes,
     families,
     families_for_core,
-    halved,
     work,
 )
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import ISSUE_S
+from perfpass.predictors.roofline import ISSUE_S, halved
 from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -110,16 +109,12 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
     device, rate = way.device, roofline.RATES[way.precision]
     if device.kind != "gpu":
         return roof
-    # Imported here: nothing of it is asked on a CPU.
-    from perfpass.predictors.inference import operators
-
-    classes, flops = np.asarray(table.op_class), np.asarray(table.flops, dtype=np.float64)
-    products = roofline.products(table)
-    vector = operators.rate(device, "fp64" if rate == "fp64" else "fp32")
-    fed = np.where(products, operators.rate(device, rate), vector)
-    slowed = np.ones(len(flops))
-    if operators.on_matrix_units(way):
-        slowed = np.where(products, operators.HALVED_REACH / operators.reached(device, rate), slowed)
+    flops, products = np.asarray(table.flops, dtype=np.float64), roof.product
+    vector = roofline.fed_flops(device, "fp64" if rate == "fp64" else "fp32")
+    fed: np.ndarray | float = roofline.fed_flops(device, rate) if rate != "fp32" else vector
+    slowed: np.ndarray | float = 1.0
+    if roofline.on_matrix_units(device, rate):
+        slowed = np.where(products, roofline.HALVED_REACH / roofline.reached(device, rate), 1.0)
         if way.runtime == "torch":
             odd = (np.asarray(table.n) % _ALIGNED != 0) | (np.asarray(table.k) % _ALIGNED != 0)
             odd &= roof.group == _MATMUL
@@ -127,10 +122,12 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
             fed = np.where(odd, vector, fed)
     elif rate == "fp32":
         if "tf32" in device.peak_flops:
-            fed = np.where(products & (classes == _CONVOLUTION), operators.rate(device, "tf32"), fed)
+            fed = np.where(np.asarray(table.op_class) == _CONVOLUTION, roofline.fed_flops(device, "tf32"), vector)
         else:
-            fed = np.where(roof.group == _CONV3X3, fed * operators.WINOGRAD_JOULES, fed)
-    return replace(roof, slowed=slowed, fed_s=np.where(products, flops / fed, 0.0))
+            fed = np.where(roof.group == _CONV3X3, vector * roofline.WINOGRAD_JOULES, vector)
+    fed_s = np.where(products, flops / fed, 0.0)
+    kept = (roof.compute_s, roof.memory_s, roof.bytes, roof.launched, roof.group, products)
+    return roofline.Bound(*kept, slowed, fed_s)
 
 
 def graph_sums(table: OperatorColumns, batch: int, way: Way, byte_scale: float = 1.0) -> Sums:

@@ -10,7 +10,7 @@ the time never falls with the batch, the sequence or a smaller slice. NumPy alon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache, cached_property, lru_cache
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -27,8 +27,12 @@ from perfpass.predictors.roofline import (
     GENERIC_DEPTHWISE,
     PAGEABLE_COPY_BYTES_S,
     SMOOTHNESS,
+    WINOGRAD_JOULES,
+    fed_flops,
     first_of,
     issue_share,
+    packed,
+    reached,
     smooth_maximum,
     sustained_bandwidth,
 )
@@ -64,24 +68,6 @@ EFFICIENCY: dict[str, tuple[float, float, float]] = {
     "gather": (0.5, 0.5, 0.5),
     "other": (0.3, 0.3, 0.6),
 }
-# Joules of one floating-point operation of a large product, data movement included: (power limit - idle) over the best
-# sustained rate, by compute capability. fp32 on vector units: NeuSight's products on P4, T4, A100, L4 and H100.
-# 16-bit products: the A100, H200 and B200 of aiconfigurator; elsewhere by hand, between these and data sheets.
-FP32_JOULES = {6: 19e-12, 7: 15e-12, 7.5: 16e-12, 8: 13e-12, 8.6: 10e-12, 8.9: 7.5e-12, 9: 12e-12, 10: 9e-12, 12: 6e-12}
-HALF_JOULES = {7: 1.8e-12, 7.5: 1.6e-12, 8: 1e-12, 8.6: 1.4e-12, 8.9: 1.1e-12, 9: 0.7e-12, 10: 0.5e-12, 12: 0.9e-12}
-_FULL_RATE = {
-    (7, 5): 8.0,
-    (8, 6): 4.0,
-    (8, 9): 4.0,
-    (12, 0): 4.0,
-}  # halves on matrix units over fp32, where nothing is held back
-HALVED_REACH = 1.25
-_JOULES_OVER_HALF = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "int8": 0.5, "fp8": 0.5}
-# From Ada on, boards with fewer watts an SM run at lower voltage: an L4 (1.2 W) feeds a third more than its watts say.
-_WATTS_PER_SM, _VOLTAGE_EXPONENT = 2.4, 0.45
-# The same of fp32 where `FP32_JOULES` are of a board with more watts: the H100 SXM's 700 W. Its sister on PCIe has half
-# of them for nearly as many SMs, and was else told slower than an RTX 3090. By hand: no record shows one in fp32.
-_WATTS_PER_SM_FP32 = {(9, 0): 4.5}
 # Tiles that libraries choose from, and the share of the rate that a tile of this area reaches.
 _TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64), (64, 32), (32, 64), (32, 32))
 _SPLITS = (1, 2, 4, 8)  # along k, where the tiles are fewer than the SMs
@@ -91,8 +77,6 @@ _AREA_EXPONENT = {"vector": 0.2, "matrix": 0.3}
 _PROLOGUE_K = 32  # of the inner dimension, that filling a tile's pipeline costs
 # A fused attention's rate grows with the keys that a block of queries shares its start and its softmax over.
 _ATTENTION_KEYS = 350.0
-WINOGRAD_JOULES = 1.35
-_MATRIX_UNITS_FROM = (7, 0)  # the compute capability
 _CACHE_SPEED = 2.5  # of the last-level cache over memory's bandwidth
 _CACHED_SHARE = 0.5  # of the cache that an operator finds its inputs and outputs in
 _GDDR_SHARE = 0.88  # of what HBM boards reach of their bandwidth (NeuSight's T4, P4 and L4)
@@ -172,46 +156,6 @@ def generation(device: Device) -> str:
     """Boards that share a level: those of one compute capability, or of one vendor where there is none."""
     capability = device.compute_capability
     return device.vendor if capability is None else f"{capability[0]}.{capability[1]}"
-
-
-def rate(device: Device, precision: str) -> float:
-    """Dense FLOP/s that the power limit allows; what a board lacks runs at the rate of fp32."""
-    fp32 = device.peak_flops["fp32"]
-    if precision == "fp64":
-        return float(device.peak_flops.get("fp64", fp32))
-    peak = max(device.peak_flops.get(precision, fp32), fp32)
-    budget = device.power_limit_w - device.idle_power_w
-    if device.kind == "cpu" or budget <= 0 or device.compute_capability is None:
-        return float(peak)
-    watts = budget / max(device.sm_count, 1)
-    lower = min(1.0, watts / _WATTS_PER_SM_FP32.get(device.compute_capability, watts)) ** _VOLTAGE_EXPONENT
-    vector = min(fp32, budget / (_joules(FP32_JOULES, device.compute_capability) * lower))
-    if precision not in _JOULES_OVER_HALF or device.peak_flops.get(precision, 0.0) < fp32:
-        return float(vector)
-    joules = _joules(HALF_JOULES, device.compute_capability) * _JOULES_OVER_HALF[precision]
-    if device.compute_capability >= (8, 9):
-        joules *= min(1.0, watts / _WATTS_PER_SM) ** _VOLTAGE_EXPONENT
-    return float(min(peak, max(vector, budget / joules)))
-
-
-def halved(device: Device) -> bool:
-    """Whether matrix units sum halves in fp32 at half the rate of the professional sisters' (GeForce: 71 TFLOP/s of an
-    RTX 3090 beside 155 of an A6000).
-    """
-    usual = _FULL_RATE.get((device.compute_capability or (0, 0)), 0.0)
-    return device.peak_flops.get("fp16", 0.0) < 0.75 * usual * device.peak_flops["fp32"]
-
-
-def reached(device: Device, precision: str) -> float:
-    """What kernels reach of matrix units over `EFFICIENCY`: more of those that are held to half their rate, as boards
-    feed them as fast.
-    """
-    return HALVED_REACH if halved(device) and precision in ("fp16", "bf16", "tf32") else 1.0
-
-
-def _joules(table: Mapping[float, float], capability: tuple[int, int]) -> float:
-    at = capability[0] + capability[1] / 10
-    return table[max((c for c in table if c <= at), default=min(table))]
 
 
 @dataclass(frozen=True, eq=False)
@@ -343,10 +287,10 @@ def _speeds(
     """[R] FLOP/s of whole tiles, of the FLOPs that are asked (which hold back less or as much), and on matrix units?"""
     vector, matrix = _rates(table, way, kind, generic)
     device, name, shares = way.device, PRECISIONS[way.precision][1], _SHARES[kind]
-    top, limited, fed_shares = device.peak_flops["fp32"], rate(device, "fp32"), shares[:, 0]
-    if engine and _packed(way):
-        top, packed = device.peak(name), rate(device, name)
-        vector, limited, matrix = vector * (packed / limited), packed, np.zeros(len(kind))
+    top, limited, fed_shares = device.peak_flops["fp32"], fed_flops(device, "fp32"), shares[:, 0]
+    if engine and packed(way.device, PRECISIONS[way.precision][1]):
+        top, doubled = device.peak(name), fed_flops(device, name)
+        vector, limited, matrix = vector * (doubled / limited), doubled, np.zeros(len(kind))
     on_matrix = matrix > 0
     fed = np.where(kind == _F["conv3x3"], np.minimum(top, vector * WINOGRAD_JOULES), vector)
     speed = fed
@@ -359,34 +303,21 @@ def _speeds(
     return np.where(on_matrix, matrix, speed * shares[:, 0]), np.where(on_matrix, matrix, fed * fed_shares), on_matrix
 
 
-def _packed(way: Way) -> bool:
-    """Whether halves run two at a time on vector units: on boards that have them, and no matrix units."""
-    capability, name = way.device.compute_capability, PRECISIONS[way.precision][1]
-    older = capability is not None and capability < _MATRIX_UNITS_FROM
-    return older and name in ("fp16", "bf16") and way.device.peak(name) > way.device.peak_flops["fp32"]
-
-
-def on_matrix_units(way: Way) -> bool:
-    """Whether products in the precision of ``way`` run in halves on matrix units."""
-    name = PRECISIONS[way.precision][1]
-    return name in ("fp16", "bf16") and way.device.peak(name) > way.device.peak_flops["fp32"] and not _packed(way)
-
-
 def _rates(table: Any, way: Way, kind: np.ndarray, generic: float) -> tuple[np.ndarray, np.ndarray]:
     """[R] FLOP/s of vector units, and of matrix units where a row runs there, else 0.
 
     ``generic``: rate of depthwise kernels beyond `_GENERIC_AREA` over that of smaller ones.
     """
     device, name = way.device, PRECISIONS[way.precision][1]
-    vector = np.full(len(kind), rate(device, "fp64" if name == "fp64" else "fp32"))
+    vector = np.full(len(kind), fed_flops(device, "fp64" if name == "fp64" else "fp32"))
     vector = np.where(large_depthwise(table, kind), vector * generic, vector)
     products = _PRODUCTS[kind] & (kind != _F["conv_depthwise"])
-    best = rate(device, name) * reached(device, name)
+    best = fed_flops(device, name) * reached(device, name)
     if name == "fp32" and "tf32" in device.peak_flops:
         every = way.runtime in TF32_PRODUCTS
         where = products if every else products & (np.asarray(table.op_class) == _CONVOLUTION)
         return vector, np.where(
-            where & (kind != _F["attention_vector"]), rate(device, "tf32") * reached(device, "tf32"), 0.0
+            where & (kind != _F["attention_vector"]), fed_flops(device, "tf32") * reached(device, "tf32"), 0.0
         )
     if name in ("fp32", "fp64") or best <= vector.max(initial=0.0):
         return vector, np.zeros(len(kind))

@@ -21,7 +21,6 @@ from perfpass.graph.step import StepOptions, Steps, StepTable
 from perfpass.graph.table import Tables
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
-from perfpass.predictors.inference import operators
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import (
     UNMEASURED,
@@ -30,7 +29,7 @@ from perfpass.predictors.learned.ratio_trees import (
     TimePrediction,
 )
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import RATES, sustained_flops
+from perfpass.predictors.roofline import RATES, fed_flops, sustained_flops
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
 from perfpass.predictors.training_step.operators import StepTimes
 from perfpass.predictors.training_step.power import StepPower
@@ -244,7 +243,7 @@ class StepPredictor(RatioTrees):
         and power follow from one rate.
         """
         rate = RATES[way.precision]
-        held = max(1.0, sustained_flops(way.device, rate) / operators.rate(way.device, rate))
+        held = max(1.0, sustained_flops(way.device, rate) / fed_flops(way.device, rate))
         compute, memory = (columns[part] / seconds.median for part in ("compute_s", "memory_s"))
         return np.minimum(compute * held, 1.0), np.minimum(memory, 1.0)
 
