@@ -49,6 +49,21 @@ def add_model(command: Any, *, assumes: bool = True) -> None:
 def add_sizes(command: Any, *, assumes: bool = True) -> None:
     """--batch, --dim, --input-shape and --assume, which `model_sizes` reads."""
     command.add_argument("--batch", type=whole, metavar="N", help="batch size (default: the model's own)")
+    add_shapes(command)
+    if assumes:
+        command.add_argument(
+            "--assume",
+            action="append",
+            default=[],
+            type=dim,
+            metavar="NAME=N",
+            help="what the model's own values decide: experts=N that tokens are shared over, detections=N of an image, "
+            "frames=N that a token is spoken for",
+        )
+
+
+def add_shapes(command: Any) -> None:
+    """--dim, --input-shape and --operators, of which `shapes` reads the first two."""
     command.add_argument(
         "--dim",
         action="append",
@@ -67,16 +82,6 @@ def add_sizes(command: Any, *, assumes: bool = True) -> None:
         help="whole shape of one input; may be given more than once",
     )
     add_operators(command)
-    if assumes:
-        command.add_argument(
-            "--assume",
-            action="append",
-            default=[],
-            type=dim,
-            metavar="NAME=N",
-            help="what the model's own values decide: experts=N that tokens are shared over, detections=N of an image, "
-            "frames=N that a token is spoken for",
-        )
 
 
 def add_operators(command: Any) -> None:
@@ -105,17 +110,21 @@ def swept_dims(options: Any) -> dict[str, int | list[int]] | None:
 
 def model_sizes(options: Any) -> dict[str, Any]:
     """The values of `add_model` as `perfpass.load` takes them. Raises ArgumentError on a name given twice."""
+    found = {"batch": options.batch, **shapes(options)}
+    return found | ({"assume": once(options.assume, "--assume")} if "assume" in options else {})
+
+
+def shapes(options: Any) -> dict[str, Any]:
+    """The values of `add_shapes`, one size for each name. Raises ArgumentError on a name given twice."""
     dims = ranged_dims(options)
     if ranged := [name for name, sizes in dims.items() if len(sizes) > 1]:
         raise ArgumentError(
             f"--dim {ranged[0]} has several sizes, which predict, inspect and sweep take; give one size here"
         )
-    found = {
-        "batch": options.batch,
+    return {
         "input_shape": once(options.input_shape, "--input-shape"),
         "dims": {name: sizes[0] for name, sizes in dims.items()} or None,
     }
-    return found | ({"assume": once(options.assume, "--assume")} if "assume" in options else {})
 
 
 SCHEMES = ("int8", "fp8", "w8a8", "w4a16")

@@ -9,13 +9,11 @@ from perfpass.cli.options import (
     add_device_file,
     add_device_files,
     add_json,
-    add_operators,
-    dim,
+    add_shapes,
     find_device,
     new_command,
-    once,
     print_json,
-    shape,
+    shapes,
     texts,
 )
 from perfpass.cli.options import whole as whole_number
@@ -96,22 +94,7 @@ def add(commands: Any) -> None:
     command.add_argument("--frozen", metavar="Q", help="weights beside adapters: none (16 bits, default), int8, nf4")
     command.add_argument("--dora", action="store_true", help="adapters with magnitudes")
     command.add_argument("--layout", metavar="L", help="of other networks: nchw (default) or nhwc")
-    command.add_argument(
-        "--dim",
-        action="append",
-        type=dim,
-        metavar="NAME=N",
-        help="value of a symbolic dimension; may be given more than once; predict, inspect and sweep also take "
-        "NAME=A..B (doubling), A..B:STEP, A..B:xFACTOR and N,N",
-    )
-    command.add_argument(
-        "--input-shape",
-        action="append",
-        type=shape,
-        metavar="NAME=1x3x224x224",
-        help="whole shape of one input; may be given more than once",
-    )
-    add_operators(command)
+    add_shapes(command)
     command.add_argument("--fabric", type=float, metavar="GB", help="GB/s between hosts, one direction, a device")
     command.add_argument(
         "--host-bandwidth", type=float, metavar="GB", help="GB/s of host memory, a device (default: 25)"
@@ -208,8 +191,7 @@ def _asked(options: Any) -> dict[str, Any]:
         "fabric_gb_s": options.fabric,
         "calibration": False if options.no_calibration else None,
         "layout": options.layout,
-        "dims": once(options.dim or [], "--dim"),
-        "input_shape": once(options.input_shape or [], "--input-shape"),
+        **shapes(options),
     }
 
 

@@ -27,6 +27,10 @@ START_S = 26.8e-6
 # How far the worst row of each source lies with the share of the other one: DeepEP's, and NCCL's over EFA, which took
 # up to so many times as long.
 WITHIN, BEYOND = 1.2, 3.0
+# More than two GPUs that PCIe joins reach what their host lets them. Two were measured with L40S: all but these runs on
+# one that lets four of them pass 3.7 to 5 GB/s and eight 2, these on one that lets either pass 20. No question says
+# which it is about, so the middle of both is taken.
+_SEVERAL, _OTHER_HOST = 2, {"stack": "sglang", "version": "0.5.12", "kernel": "graph"}
 # ConnectX-7, one for each GPU (NVIDIA DGX H100, DGX B200 datasheets).
 CARD_BYTES_S = 50e9
 
@@ -81,6 +85,15 @@ def collective(
         support=Support("near" if own else "outside", tuple(reasons)),
         software=_software(device, here, stack or "nccl", dtype),
     )
+
+
+def on_the_other_host(kernels: KernelPredictor, device: Device, gpus: int, elements: ArrayLike) -> KernelTimes | None:
+    """An all_reduce in bf16 among ``gpus`` of a node on the second host that was measured; None where the host does not
+    matter. Raises what `KernelPredictor.collective` raises.
+    """
+    if gpus <= _SEVERAL or device.link_bytes_s(gpus):
+        return None
+    return kernels.collective(device, "all_reduce", gpus, elements, "bf16", **_OTHER_HOST)
 
 
 def carried(operation: str, n_devices: int, n_nodes: int, size_bytes: np.ndarray) -> np.ndarray:

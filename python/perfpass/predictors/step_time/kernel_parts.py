@@ -12,6 +12,7 @@ import numpy as np
 
 from perfpass.llm.architecture import Attention, Experts, Layer
 from perfpass.llm.costs import ELEMENT_BYTES, GGUF_BITS, peak_flops
+from perfpass.predictors.kernels import network
 from perfpass.predictors.kernels import predictor as kernels
 from perfpass.predictors.step_time.overheads import RUNTIMES
 from perfpass.predictors.step_time.setup import (
@@ -42,10 +43,6 @@ _KERNELS = {
 }
 # Collectives were measured inside a node of so many GPUs.
 _NODE = 8
-# More than two GPUs that PCIe joins reach what their host lets them. Two were measured with L40S: all but these runs on
-# one that lets four of them pass 3.7 to 5 GB/s and eight 2, these on one that lets either pass 20. No question says
-# which it is about, so the middle of both is taken.
-_SEVERAL, _OTHER_HOST = 2, {"stack": "sglang", "version": "0.5.12", "kernel": "graph"}
 # The least time of a kernel inside a CUDA graph (`kernels.physics`), and of those that element-wise work of a layer
 # needs after fusion: two norms, positions, the cache's write, the activation.
 _KERNEL_S, _FUSED = 2e-6, 5
@@ -218,8 +215,8 @@ class KernelParts:
             stack=self._stack, version=self._version, kernel=None if self._stack == "trtllm" else "graph",
         )  # fmt: skip
         seconds = self._said(found)
-        if gpus > _SEVERAL and not s.device.link_bytes_s(gpus):
-            elsewhere = self._kernels.collective(s.device, "all_reduce", gpus, elements, "bf16", **_OTHER_HOST)
+        elsewhere = network.on_the_other_host(self._kernels, s.device, gpus, elements)
+        if elsewhere is not None:
             return np.asarray(np.sqrt(seconds * elsewhere.seconds))
         return seconds
 

@@ -37,10 +37,6 @@ if TYPE_CHECKING:
 
 BUCKET_BYTES = 25 << 20  # DistributedDataParallel's bucket_cap_mb
 _NODE = 8  # devices of a node that exchange by measured kernels
-_PAIR = 2
-# NCCL through PCIe among more than two boards was measured on one host, which copies through its memory; another host
-# stands in the records of another library. The middle of both is told, as in serving.
-_OTHER_HOST = {"stack": "sglang", "version": "0.5.12", "kernel": "graph"}
 _MEASURED_SHARE = 0.18  # the most that all-reduces take of a step among the pairs of runs
 # Of a step, that its backward pass is at least, behind which messages can hide.
 _BACKWARD_SHARE = 0.5
@@ -108,8 +104,7 @@ def _in_a_node(device: Device, devices: int, size_bytes: float) -> Exchange:
     elements = [size_bytes / 2]  # NCCL moves bytes; messages in halves stand in
     found = load().collective(device, "all_reduce", [devices], elements, "fp16", stack="nccl")
     middle, low, high = (float(v[0]) for v in (found.seconds, found.low_s, found.high_s))
-    if devices > _PAIR and not device.link_bytes_s(devices):
-        other = load().collective(device, "all_reduce", [devices], elements, "bf16", **_OTHER_HOST)
+    if (other := network.on_the_other_host(load(), device, devices, elements)) is not None:
         ends = sorted((middle, float(other.seconds[0])))
         middle, low, high = math.sqrt(ends[0] * ends[1]), min(low, ends[0]), max(high, ends[1])
     return Exchange(middle, low, high, _said(found))
