@@ -23,7 +23,8 @@ def at_batches(tables: Tables, batch: np.ndarray, wanted: np.ndarray) -> Tables:
 
     ``batch`` [N]: what the tables were counted at. Every row that reads an input grows with the batch; weights do not.
     """
-    columns = {name: np.ascontiguousarray(getattr(tables.table, name)) for name in COLUMNS}
+    held_as = vars(tables.table)
+    columns = {name: np.ascontiguousarray(held_as[name]) for name in COLUMNS}
     # [N], [N, K] as the core reads them.
     offset = np.ascontiguousarray(tables.offset, dtype=np.int64)
     of, asked = (np.ascontiguousarray(values, dtype=np.float64) for values in (batch, wanted))
