@@ -1,0 +1,169 @@
+"""The operator table as a runtime runs it, with NumPy: every pattern as array operations over all nodes."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from math import prod
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATORS
+from twins import table as table_twin
+from twins.fusion.activations import gelus, hard_activations, silus
+from twins.fusion.attention import attention
+from twins.fusion.links import LITERAL, WEIGHT, Fused, Links, joins_axes, operators
+from twins.fusion.norms import layer_norms
+from twins.fusion.products import around_kernels, linears
+
+if TYPE_CHECKING:
+    from perfpass.features import OperatorTable
+    from perfpass.graph import OpGraph
+
+MAX_RANK = 16  # of a tensor (cpp_kernels/include/perfpass/graph.hpp), so the most integers that a shape can have
+_OP = {name: index for index, name in enumerate(OPERATORS)}
+_INTEGER = np.array([name.startswith(("int", "uint", "bool")) for name in DTYPES])
+# What torch does by changing strides, and a file by an operator of its own.
+_STRIDED = operators("transpose", "split", "slice", "expand", "gather")
+_NOTHING = operators("identity", "dropout", "constant")
+
+
+def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, runtime: str, kind: str) -> OperatorTable:
+    """``table`` of the graph with written-out operators put together, without shape arithmetic and what does nothing.
+
+    ``costs`` are those of the twin.
+    """
+    if not len(table):
+        return table
+    links = Links(graph)
+    rows = _row_of_nodes(graph, costs)
+    folds = runtime not in ("torch", "torch.compile")
+    free = links.fixed & folds
+    if kind == "gpu" or not folds:
+        free |= np.array([_by_strides(links, n) for n in range(len(rows))], dtype=bool)
+    table, rows = _show(free, table, rows, np.asarray(graph.core.repeat))
+    result = _Rows(table, rows, np.asarray(graph.core.repeat))
+    fuses = kind == "gpu" and runtime in ("torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
+    activations = (gelus(links, fuses), silus(links, fuses), *hard_activations(links))
+    patterns = (layer_norms(links), *activations, linears(links))
+    for fused in (*patterns, around_kernels(links)):
+        result.merge(fused)
+    heads = attention(links)
+    if len(heads.anchor):
+        result.merge_attention(heads)
+    result.drop(_is_shape_arithmetic(table) | _NOTHING[np.asarray(table.op)])
+    return result.table()
+
+
+def _is_shape_arithmetic(table: OperatorTable) -> np.ndarray:
+    """[R] rows that compute shapes or scalars, which runtimes fold or leave to the host."""
+    outputs = np.asarray(table.output_elements)
+    few = (outputs <= 1) | (_INTEGER[np.asarray(table.dtype)] & (outputs <= MAX_RANK))
+    return few & (np.asarray(table.macs) == 0)
+
+
+def _by_strides(links: Links, node: int) -> bool:
+    """Whether a node shows what it reads by other strides; transposes whose axes are joined next are copied."""
+    name = OPERATORS[links.op[node]]
+    if name == "gather":
+        index = links.tensor(np.array([node]), 1)[0]
+        constant = index >= 0 and links.role[index] in (LITERAL, WEIGHT)
+        if not links.traced[node]:
+            constant = index >= 0 and not links.varies(np.array([index]))[0]
+        return bool(constant and prod(links.whole.shape(int(index))) == 1)
+    reshaped = links.after(np.array([node]), "reshape")[0] if name == "transpose" else -1
+    return bool(_STRIDED[links.op[node]]) and (reshaped < 0 or not joins_axes(links, reshaped))
+
+
+def _show(
+    shows: np.ndarray, table: OperatorTable, rows: np.ndarray, repeat: np.ndarray
+) -> tuple[OperatorTable, np.ndarray]:
+    """The nodes ``shows`` in rows that are views: their own, or one like it behind all others."""
+    columns = {f.name: np.array(getattr(table, f.name)) for f in fields(table)}
+    rows = rows.copy()
+    for row in range(len(table)):
+        of_row = rows == row
+        shown = np.flatnonzero(of_row & shows)
+        if columns["view"][row] or not len(shown):
+            continue
+        if len(shown) < of_row.sum():
+            rows[shown] = len(columns["op"])
+            columns = {name: np.append(column, column[row]) for name, column in columns.items()}
+            columns["count"][-1] = sum(repeat[shown].tolist())
+            columns["count"][row] -= columns["count"][-1]
+            columns["view"][-1] = 1
+        else:
+            columns["view"][row] = 1
+    return type(table)(**columns), rows
+
+
+def _row_of_nodes(graph: OpGraph, costs: dict[str, list[int]]) -> np.ndarray:
+    """[N] the table row of each node; -1 for nodes that never run."""
+    keys = table_twin.keys(graph, costs)
+    order = {key: row for row, key in enumerate(dict.fromkeys(k for k in keys if k is not None))}
+    return np.array([-1 if key is None else order[key] for key in keys])
+
+
+class _Rows:
+    """A table being edited: counts go down where nodes are merged, and merged rows are appended."""
+
+    def __init__(self, table: OperatorTable, row_of: np.ndarray, repeat: np.ndarray) -> None:
+        self._source = table
+        self._row_of = row_of
+        self._repeat = repeat
+        self._count = np.array(table.count, dtype=np.float64)
+        self._added: list[dict[str, float]] = []
+
+    def _remove(self, nodes: np.ndarray) -> bool:
+        """Takes the executions of nodes from their rows; False, and nothing taken, if a row is not known."""
+        rows = self._row_of[nodes]
+        if (rows < 0).any():
+            return False
+        np.subtract.at(self._count, rows, self._repeat[nodes])
+        return True
+
+    def drop(self, rows: np.ndarray) -> None:
+        """Takes every execution from the rows, given as a mask."""
+        self._count[rows] = 0.0
+
+    def merge(self, fused: Fused) -> None:
+        """Anchors change their operator, parts go."""
+        if not self._remove(np.concatenate([fused.anchor, fused.parts])):
+            return
+        anchors, inverse = np.unique(self._row_of[fused.anchor], return_inverse=True)
+        counts = np.bincount(inverse, weights=self._repeat[fused.anchor], minlength=len(anchors))
+        for row, count in zip(anchors.tolist(), counts.tolist(), strict=True):
+            self._append(row, fused.op or OPERATORS[self._source.op[row]], count)
+
+    def merge_attention(self, fused: Fused) -> None:
+        """Both products in one row of the first one's sizes; the scores between them never leave the chip."""
+        if not self._remove(np.concatenate([fused.anchor, fused.parts[fused.parts >= 0]])):
+            return
+        pairs = np.stack([self._row_of[fused.parts[0]], self._row_of[fused.anchor]])
+        pairs, inverse = np.unique(pairs, axis=1, return_inverse=True)
+        counts = np.bincount(inverse.ravel(), weights=self._repeat[fused.anchor], minlength=pairs.shape[1])
+        t = self._source
+        for (first, second), count in zip(pairs.T.tolist(), counts.tolist(), strict=True):
+            row = self._append(first, "attention", count)
+            row["macs"] = t.macs[first] + t.macs[second]
+            row["flops"] = t.flops[first] + t.flops[second]
+            row["bytes_read"] = max(t.bytes_read[first] + t.bytes_read[second] - t.bytes_written[first], 0)
+            row["bytes_written"] = t.bytes_written[second]
+            row["output_elements"] = t.output_elements[second]
+            row["first_node"] = t.first_node[second]
+
+    def _append(self, row: int, op: str, count: float) -> dict[str, float]:
+        new = {f.name: getattr(self._source, f.name)[row] for f in fields(self._source)}
+        new.update(op=_OP[op], op_class=int(OPERATOR_CLASS_OF[_OP[op]]), count=count)
+        self._added.append(new)
+        return new
+
+    def table(self) -> OperatorTable:
+        """The edited table, without rows that no longer run."""
+        kept = self._count > 1e-9  # what is left of a sum and its parts after rounding
+        columns = {}
+        for f in fields(self._source):
+            column = np.asarray(self._count if f.name == "count" else getattr(self._source, f.name))
+            added = np.array([row[f.name] for row in self._added]).astype(column.dtype)
+            columns[f.name] = np.concatenate([column[kept], added])
+        return type(self._source)(**columns)
