@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import perfpass
-from perfpass.errors import ArgumentError, FileError, UnsupportedError
+from perfpass.errors import ArgumentError, FileError
 from perfpass.importers import library_names, torchvision_schemas
 from perfpass.importers.definitions import definition, named, names
 from perfpass.importers.model_argument import understood
@@ -121,9 +121,7 @@ def test_a_near_miss_is_answered_with_the_nearest(name, like):
         understood(name)
 
 
-def test_a_pipeline_names_the_networks_that_can_be_asked():
-    with pytest.raises(UnsupportedError, match=r"stable-diffusion-1\.5:unet"):
-        understood("stable-diffusion-1.5")
+def test_a_pipeline_by_steps_is_that_of_the_records():
     assert named("stable-diffusion-1.5-20-steps") == ""
 
 

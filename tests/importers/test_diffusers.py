@@ -91,6 +91,32 @@ def test_steps_are_the_pipelines_own_where_nobody_states_them(tmp_path: Path) ->
     assert any("unet (UNet2DConditionModel) runs 50 times" in note for note in graph.notes)
 
 
+def test_what_the_index_says_is_usual_goes_before_the_class(tmp_path: Path) -> None:
+    pytest.importorskip("diffusers")
+    whole = macs(perfpass.load(pipeline(tmp_path), assume={"steps": 1}), "unet")  # guided: twice the batch
+    index = tmp_path / "model_index.json"
+    content = json.loads(index.read_text())
+
+    def loaded(**usual: Any) -> Any:
+        index.write_text(json.dumps(content | {"_usual": usual}))
+        return perfpass.load(tmp_path)
+
+    graph = loaded(num_inference_steps=2, guidance_scale=0.0)
+    assert graph.assumed[0].value == 2 and not graph.assumed[0].stated
+    assert any("without guidance" in note for note in graph.notes) and macs(graph, "unet") == whole
+    with pytest.raises(FormatError, match="maps arguments to numbers"):
+        loaded(num_inference_steps="all")
+
+
+def test_a_picture_by_the_name_of_its_pipeline(tmp_path: Path) -> None:
+    pytest.importorskip("diffusers")
+    found = perfpass.predict("stabilityai/sd-turbo", "rtx-4090", precision="fp16", assume={"steps": 2})
+    assert set(found.breakdown["component_ms"]) == {"text_encoder", "unet", "vae"}
+    assert any("2 steps, as stated" in reason for reason in found.support.reasons)
+    asked = perfpass.load("sdxl-turbo", assume={"steps": 1})  # 512 x 512, as its U-Net was made for
+    assert asked.shape(int(asked.graph_outputs[0])) == (1, 3, 512, 512)
+
+
 def test_sizes_are_set_by_name_and_the_batch_scales_all(tmp_path: Path) -> None:
     pytest.importorskip("diffusers")
     path = pipeline(tmp_path)

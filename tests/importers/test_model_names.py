@@ -133,7 +133,7 @@ def test_names_of_a_list_lead_to_their_networks(half):
     assert not wrong
     assert len(rows) == 641 and len(refused) < {"a": 0.3, "b": 0.34}[half] * len(rows)
     for name, *_ in refused[::20]:  # each takes a tenth of a second: all names are compared for the nearest
-        with pytest.raises((FileError, UnsupportedError), match=r"neither a file nor a known model|one by one"):
+        with pytest.raises((FileError, UnsupportedError), match=r"neither a file nor a known model|no single network"):
             understood(name)
 
 
@@ -141,7 +141,7 @@ def test_names_of_a_list_lead_to_their_networks(half):
 def test_a_pipeline_that_ships_is_whole(name):
     folder = configuration_names.PIPELINES / name
     index = json.loads((folder / "model_index.json").read_text())
-    for key in index.keys() - {"_class_name", "scheduler"}:
+    for key in index.keys() - {"_class_name", "_usual", "scheduler"}:
         content = json.loads((folder / key / "config.json").read_text())
         assert content["_class_name" if index[key][0] == "diffusers" else "model_type"], (name, key)
     found = understood(name)
@@ -155,6 +155,10 @@ def test_a_pipeline_that_ships_is_whole(name):
         ("Wan-AI/Wan2.1-T2V-1.3B:transformer", 1419),
         ("Efficient-Large-Model/Sana_1600M_1024px_diffusers:transformer", 1604),
         ("sd3.5-medium:text_encoder_2", 694.7),
+        ("stable-diffusion-v1-5:unet", 859.5),
+        ("stabilityai/sd-turbo:unet", 865.9),
+        ("stabilityai/sdxl-turbo:unet", 2567.5),
+        ("stabilityai/sdxl-turbo:text_encoder_2", 694.7),
     ],
 )
 def test_a_network_of_a_pipeline_by_name_has_its_parameters(name, millions):
@@ -314,10 +318,10 @@ def test_plain_networks_and_timms_repositories_are_those_libraries_own():
 
 
 @pytest.mark.parametrize(
-    "name", ["runwayml/stable-diffusion-v1-5", "stabilityai/sdxl-turbo", "guoyww/animatediff-motion-adapter-v1-5-3"]
+    "name", ["segmind/SSD-1B", "stabilityai/stable-video-diffusion-img2vid", "guoyww/animatediff-motion-adapter-v1-5-3"]
 )
 def test_several_networks_in_one_repository_are_named_and_what_can_be_asked(name):
-    with pytest.raises(UnsupportedError, match="Ask for its networks one by one"):
+    with pytest.raises(UnsupportedError, match="Ask for its networks exported to ONNX"):
         understood(name)
 
 

@@ -72,7 +72,8 @@ class Assumed:
         if self.name == EXPERTS:
             said = f"each layer's tokens are shared evenly over {self.value} of {self.of} experts"
         elif self.name == STEPS:
-            said = f"{self.value} steps" + ("" if self.stated else ", those of the pipeline where nobody states them")
+            whose = "" if self.stated else ", those of the pipeline where nobody states them"
+            said = f"{self.value} step{'s' * (self.value > 1)}{whose}"
         elif self.name == FRAMES:
             said = f"a token of the text is spoken for {self.value} frame{'s' * (self.value > 1)} of sound"
         else:

@@ -202,12 +202,10 @@ def _named(text: str, path: Path) -> ModelArgument:
         note = f"{text} was read as the pipeline {shipped.name}, of which the configurations ship"
         return ModelArgument("file", str(shipped), notes=(note,), format="diffusers")
     if what := configuration_names.several(text):
-        parts = ", ".join(f"{text}:{part}" for part in configuration_names.parts(text))
-        own = f"as {parts}" if parts else "exported to ONNX (torch.onnx.export), or as torch modules"
         raise UnsupportedError(
-            f"{shown(text)} is no single network: {what}. Ask for its networks one by one: {own}; a pipeline of "
-            "diffusers is read whole, and FOLDER:NETWORK of it, from its folder with model_index.json and the "
-            "config.json of each network (hf download NAME --include '*.json')"
+            f"{shown(text)} is no single network: {what}. Ask for its networks exported to ONNX (torch.onnx.export) or "
+            "as torch modules; a pipeline of diffusers is read whole, and FOLDER:NETWORK of it, from its folder with "
+            "model_index.json and the config.json of each network (hf download NAME --include '*.json')"
         )
     why = ""
     repository, _, kind = text.partition(":")

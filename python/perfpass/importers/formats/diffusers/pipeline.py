@@ -22,6 +22,7 @@ from perfpass.graph.joined import Part
 from perfpass.text import shown_value
 
 INDEX = "model_index.json"
+USUAL = "_usual"
 DIMS = ("height", "width", "frames", "tokens")
 _MOST_BYTES = 1 << 22
 _MOST_LAYERS = 1024
@@ -49,12 +50,16 @@ _CASCADE_DECODER = 10.67
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What an index says: the class of the pipeline and of its networks, by component."""
+    """What an index says: the class of the pipeline and of its networks, by component.
+
+    ``usual``: arguments that are usual of it where its class has others, by name; an index that ships says so of a
+    distilled pipeline, whose card runs fewer steps and no guidance.
+    """
 
     folder: Path
     name: str
     components: Mapping[str, tuple[str, str]]
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    usual: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -82,16 +87,20 @@ def read_index(path: Path) -> Pipeline:
         )
     if not isinstance(name, str):
         raise FormatError("a model_index.json without _class_name; download the pipeline again")
-    components, settings = {}, {}
+    components = {}
     for key, value in content.items():
         if key.startswith("_"):
             continue
-        if isinstance(value, list) and len(value) == 2 and all(isinstance(v, str | None) for v in value):
-            if value[0] is not None and value[1] is not None:
-                components[key] = (value[0], value[1])
-        else:
-            settings[key] = value
-    return Pipeline(path.parent, name, components, settings)
+        if isinstance(value, list) and len(value) == 2 and all(isinstance(v, str) for v in value):
+            components[key] = (value[0], value[1])
+    return Pipeline(path.parent, name, components, _usual(content.get(USUAL, {})))
+
+
+def _usual(content: Any) -> dict[str, float]:
+    """Numbers by the names of arguments. Raises FormatError."""
+    if not isinstance(content, dict) or not all(type(v) in (int, float) and 0 <= v <= 10_000 for v in content.values()):
+        raise FormatError(f"a model_index.json whose {USUAL} is {shown_value(content)}; it maps arguments to numbers")
+    return content
 
 
 def networks(pipeline: Pipeline, batch: int, dims: Mapping[str, int], assume: Mapping[str, int]) -> Found:
@@ -128,7 +137,7 @@ class _Reading:
         self.notes: list[str] = []
 
     def default(self, name: str, otherwise: Any) -> Any:
-        value = self.defaults.get(name)
+        value = self.pipeline.usual.get(name, self.defaults.get(name))
         return otherwise if value is None or value is inspect.Parameter.empty else value
 
     # -- networks --------------------------------------------------------------------------------------------------
