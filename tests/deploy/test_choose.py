@@ -104,6 +104,16 @@ def test_devices_that_cannot_be_asked_are_named_with_their_reason():
     assert none.decision == "cannot say" and none.exit_code == 2 and not none.options
 
 
+def test_a_network_may_be_chosen_for_as_a_cuda_graph_and_a_served_model_not():
+    how = {"devices": ["a100"], "precisions": ["fp16"], "runtimes": ["tensorrt"], "batches": [1], "latency_ms": 100}
+    launched, replayed = (choose("resnet50", cuda_graph=graph, **how) for graph in (False, True))
+    assert replayed.options[0].figures["latency_ms"].median < launched.options[0].figures["latency_ms"].median
+    assert replayed.options[0].price.median < launched.options[0].price.median
+    assert any("CUDA graph" in note for note in replayed.notes)
+    with pytest.raises(ArgumentError, match="captures graphs of its own"):
+        choose("llama-3.1-8b", ["a100"], cuda_graph=True)
+
+
 def test_slices_stand_beside_whole_devices_at_their_part_of_the_price():
     found = choose(ONNX, ["a100-80gb"], slices=True, rate=20, p99_ms=200, batches=[1, 2])
     by_name = {option.device: option for option in found.options}

@@ -15,7 +15,7 @@ from graph_strategies import graphs
 from perfpass import _core
 from perfpass.deploy.difference.ratio import METRICS, Ratio, Verdict, limits
 from perfpass.deploy.difference.text import factor
-from perfpass.errors import ArgumentError, DeviceError
+from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.graph.changes import changes
 from perfpass.predictors.difference.unlike import CAUSES, MEMORY_CAUSES, parts_changed
@@ -92,6 +92,22 @@ def test_more_that_differs_makes_a_ratio_wider():
         for change in ({}, {"version": "2.9"}, {"precision": "fp16"}, {"precision": "fp16", "runtime": "tensorrt"})
     ]
     assert widths[0] == 0 and widths == sorted(widths) and len(set(widths)) == 4
+
+
+def test_a_cuda_graph_is_of_both_or_a_change_that_widens_the_ratio():
+    how = {"precision": "fp16", "runtime": "tensorrt"}
+    launched, replayed = (perfpass.diff(network(), network(blocks=9), "t4", cuda_graph=g, **how) for g in (False, True))
+    assert ratios(replayed)["t4", "latency"].old < ratios(launched)["t4", "latency"].old
+    assert replayed.workload["cuda_graph"] is True and "cuda_graph" not in launched.workload
+    assert "as a CUDA graph" in str(replayed) and "as a CUDA graph" in replayed.to_markdown()
+    captured = perfpass.diff(network(), network(), "t4", change={"cuda_graph": True}, **how)
+    gained = ratios(captured)["t4", "latency"]
+    assert gained.old == ratios(launched)["t4", "latency"].old and gained.new < gained.old
+    assert gained.log_half_width > 0 and "as a CUDA graph" in str(captured)
+    with pytest.raises(ArgumentError, match="give true or false"):
+        perfpass.diff(network(), network(), "t4", change={"cuda_graph": "yes"}, **how)
+    with pytest.raises(UnsupportedError, match="torch is not predicted as a CUDA graph"):
+        perfpass.diff("no-such-model", "no-such-model", "t4", cuda_graph=True)
 
 
 @pytest.mark.parametrize("figure", ["latency", "energy"])

@@ -18,7 +18,7 @@ from perfpass.deploy.outputs.engines import served_from
 from perfpass.deploy.outputs.formats import FORMATS
 from perfpass.deploy.pack import Fleet, Layout, Model, Option, Pool, Standing, pack_options
 from perfpass.devices import device
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, FormatError
 from perfpass.prediction import Interval
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -153,10 +153,13 @@ def triton_messages():
 
 def triton_config(model: str, content: bytes | None = None, **options):
     """What Triton's own protobuf reads of the configuration that is written for a model."""
+    fleet = Fleet((Pool(device("a100-sxm4-80gb"), 1),), (Model("net", model, options=options, content=content),))
+    return parsed(files(pack_options(fleet, [[option("1g.10gb")]]), ["triton"])["triton/net/config.pbtxt"])
+
+
+def parsed(text: str):
     from google.protobuf import text_format
 
-    fleet = Fleet((Pool(device("a100-sxm4-80gb"), 1),), (Model("net", model, options=options, content=content),))
-    text = files(pack_options(fleet, [[option("1g.10gb")]]), ["triton"])["triton/net/config.pbtxt"]
     return text_format.Parse(text, triton_messages().ModelConfig())
 
 
@@ -214,20 +217,40 @@ def test_what_a_build_left_behind_is_deployed_as_it_was_predicted():
 
 
 def test_triton_reads_its_configuration():
-    from google.protobuf import text_format
-
     messages = triton_messages()
     fleet = Fleet(
         (Pool(device("a100-sxm4-80gb"), 1),),
         (Model("net", "resnet50", options={"batch": 8, "runtime": "onnxruntime"}, latency_ms=60.0),),
     )
-    text = files(pack_options(fleet, [[option("1g.10gb", 2)]]), ["triton"])["triton/net/config.pbtxt"]
-    config = text_format.Parse(text, messages.ModelConfig())
+    config = parsed(files(pack_options(fleet, [[option("1g.10gb", 2)]]), ["triton"])["triton/net/config.pbtxt"])
     assert (config.name, config.backend, config.max_batch_size) == ("net", "onnxruntime", 8)
     assert config.instance_group[0].count == 2
     assert config.instance_group[0].kind == messages.ModelInstanceGroup.KIND_GPU
     assert list(config.dynamic_batching.preferred_batch_size) == [8]
     assert config.dynamic_batching.max_queue_delay_microseconds == 20_000  # half of 60 less 20 ms
+
+
+def test_a_cuda_graph_is_predicted_and_written_for_the_server_that_captures_it():
+    import perfpass
+    from perfpass.deploy.pack import fleet_of, hinted, pack
+
+    path = str(ROOT / "examples" / "resnet50.onnx")
+    how = {"batch": 4, "precision": "fp16", "runtime": "tensorrt", "cuda_graph": True}
+    asked = {"gpu": [{"device": "a100-80gb", "count": 1}], "model": [{"name": "net", "model": path, **how}]}
+    packed = pack(asked, time_limit_s=5)
+    option_of = packed.gpus[0].instances[0].option
+    where = "a100-80gb" if option_of.profile == "whole" else f"a100-80gb:{option_of.profile}"
+    assert option_of.latency_ms == perfpass.predict(path, where, **how).latency_ms
+    built = hinted([(path, perfpass.predict(path, "a100-80gb", **how).to_dict())])
+    for layout, name in ((packed, "net"), (built, "resnet50")):
+        assert layout.fleet.models[0].options["cuda_graph"] is True
+        text = files(layout, ["triton"])[f"triton/{name}/config.pbtxt"]
+        assert parsed(text).optimization.cuda.graphs is True
+    asked["model"][0]["runtime"] = "onnxruntime"
+    with pytest.raises(ArgumentError, match="captures CUDA graphs of tensorrt, not of onnxruntime"):
+        files(pack(asked, time_limit_s=5), ["triton"])
+    with pytest.raises(FormatError, match="cuda_graph is no key of a language model that is served"):
+        fleet_of({**asked, "model": [{"name": "m", "model": "llama-3.1-8b", "kind": "llm", "cuda_graph": True}]})
 
 
 def test_kserve_gets_a_service_for_every_model(layout):

@@ -111,6 +111,26 @@ def test_points_of_a_network_are_what_each_prediction_says(network, example_onnx
             assert ends == pytest.approx([found.median, found.low, found.high], rel=1e-6)
 
 
+def test_points_replayed_as_a_cuda_graph_are_what_each_prediction_says(example_onnx):
+    how = {"precisions": ["fp16"], "batches": [1, 8], "cuda_graph": True}
+    found = sweep(example_onnx, ["a100", "mi300x"], runtimes=["tensorrt", "torch"], **how)
+    for point in found.rows():
+        asked = {name: point[name] for name in ("precision", "runtime", "batch")}
+        if point["problem"]:
+            assert point["runtime"] == "torch" or point["device"] == "mi300x"
+            with pytest.raises(PerfPassError) as refused:
+                perfpass.predict(example_onnx, point["device"], cuda_graph=True, **asked)
+            assert str(refused.value) == point["problem"]
+        else:
+            alone = perfpass.predict(example_onnx, point["device"], cuda_graph=True, **asked)
+            assert point["latency_ms"] == pytest.approx(alone.latency_ms.median, rel=1e-9)
+            launched = perfpass.predict(example_onnx, point["device"], **asked)
+            assert point["latency_ms"] < launched.latency_ms.median
+    assert int(found.ok.sum()) == 2 and "CUDA graph" in str(found)
+    with pytest.raises(ArgumentError, match="graphs of its own; leave it out"):
+        sweep("llama-3.1-8b", ["a100"], cuda_graph=True)
+
+
 def test_money_is_the_price_of_the_table_over_what_is_done_in_an_hour(served, network):
     for point in network.rows():
         if not point["problem"]:

@@ -70,7 +70,7 @@ def test_nvidias_demo_is_asked_as_a_graph_and_nobody_else():
     assert {part.source.iloc[0]: way.cuda_graph for way, part in named.ways(rows)} == {"demobert": True, "kernl": False}
 
 
-def test_the_command_asks_so_and_compares_no_quantised_run_with_it(capsys):
+def test_the_command_asks_so_and_compares_a_quantised_run_that_is_replayed_too(capsys):
     from perfpass.cli import main
 
     asked = ["predict", "bert-base", "--device", "a100", "--batch", "1", "--dim", "sequence=128", "--precision", "fp16"]
@@ -78,5 +78,8 @@ def test_the_command_asks_so_and_compares_no_quantised_run_with_it(capsys):
     assert main(asked) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["latency_ms"]["median"] == pytest.approx(both("a100", batch=1)[1].latency_ms.median)
-    assert main([*asked, "--quantize", "int8"]) != 0
-    assert "leave out --cuda-graph" in capsys.readouterr().err
+    assert main([*asked, "--quantize", "int8"]) == 0
+    ratio = json.loads(capsys.readouterr().out)["quantized"]["ratios"]["latency"]
+    how = {**HOW, "batch": 1, "cuda_graph": True, "change": {"precision": "int8"}}
+    assert ratio == perfpass.diff("bert-base", "bert-base", "a100", **how).devices[0].ratios[0].to_dict()
+    assert ratio["old"] == pytest.approx(found["latency_ms"]["median"])

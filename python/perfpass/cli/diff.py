@@ -58,7 +58,8 @@ def add(commands: Any) -> None:
     add_workload(command)
     command.add_argument(
         "--change", action="append", default=[], type=_pair, metavar="WHAT=VALUE",
-        help="what is otherwise for NEW: batch, precision, runtime, layout, version (of the runtime); may be repeated",
+        help="what is otherwise for NEW: batch, precision, runtime, layout, cuda_graph (true, false), "
+        "version (of the runtime); may be repeated",
     )  # fmt: skip
     add_quantize(command)
     command.add_argument(
@@ -141,6 +142,8 @@ def _comparison(options: Any) -> Callable[[str, str], Difference]:
         change["precision"] = options.quantize
     if "batch" in change:
         change["batch"] = int(change["batch"]) if change["batch"].isdecimal() else change["batch"]
+    if "cuda_graph" in change:
+        change["cuda_graph"] = {"true": True, "false": False}.get(change["cuda_graph"], change["cuda_graph"])
     add_device_files(options)
     devices = [find_device(options, name) for name in dict.fromkeys(options.device)]
     given = {"change": change, "fail": once(options.fail, "--fail"), "confidence": options.confidence}

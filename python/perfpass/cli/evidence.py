@@ -44,7 +44,7 @@ _SERVED: dict[str, Any] = {
 }  # fmt: skip
 _RUN: dict[str, Any] = {
     "batch": None, "dim": [], "input_shape": [], "assume": [], "compiled": False, "layout": "nchw", "mode": "inference",
-    "optimizer": None, "processes": None,
+    "optimizer": None, "processes": None, "cuda_graph": False,
 }  # fmt: skip
 _LEAVE_OUT = ("source", "device", "model")
 

@@ -151,6 +151,7 @@ def add_workload(command: Any) -> None:
     command.add_argument(
         "--optimizer", metavar="O", help="none, sgd, momentum, adam, adamw (training; default: momentum)"
     )
+    add_cuda_graph(command)
     add_device_file(command)
     command.add_argument(
         "--processes", type=whole, metavar="N", help="MPS processes that share the device or slice (default: one)"
@@ -166,6 +167,15 @@ def add_workload(command: Any) -> None:
     )
 
 
+def add_cuda_graph(command: Any) -> None:
+    """--cuda-graph."""
+    command.add_argument(
+        "--cuda-graph",
+        action="store_true",
+        help="kernels captured once and replayed (inference in tensorrt and onnxruntime)",
+    )
+
+
 def workload(options: Any) -> dict[str, Any]:
     """The values of `add_workload` as `perfpass.predict` and `perfpass.annotate` take them."""
     return {
@@ -174,6 +184,7 @@ def workload(options: Any) -> dict[str, Any]:
         "runtime": _runtime(options),
         "layout": options.layout,
         "optimizer": options.optimizer,
+        "cuda_graph": options.cuda_graph,
         "calibration": not options.no_calibration,
         "processes": options.processes,
         "predictor": options.predictor,
@@ -222,7 +233,7 @@ _USUAL = {"precision": "fp32", "layout": "nchw", "mode": "inference", "predictor
 OF_SIZES = ("batch", "dim", "input_shape", "assume")
 OF_LIMITS = ("latency", "memory", "energy", "confidence")
 OF_RUN = ("mode", "optimizer", "processes", "predictor", "no_calibration")
-OF_WORKLOAD = ("precision", "runtime", "compiled", "layout", "device_file", *OF_RUN)
+OF_WORKLOAD = ("precision", "runtime", "compiled", "layout", "cuda_graph", "device_file", *OF_RUN)
 
 
 def refuse(options: Any, names: Sequence[str], what: str) -> None:

@@ -122,7 +122,7 @@ def _run_plots(options: Any) -> Any:
         raise ArgumentError(f"plot {options.what} is of one run on one device: give --device NAME")
     asked = limits(options) or (Limits() if options.what == "mig" else None)
     device = find_device(options, devices[0])
-    if options.what in _OF_SERVED and options.batch is None and options.mode == "inference":
+    if options.what in _OF_SERVED and options.batch is None and options.mode == "inference" and not options.cuda_graph:
         from perfpass.deploy.sweep import served_model
 
         if served_model(options.model, {"dims"} if options.dim or options.input_shape else ()) is not None:
@@ -165,7 +165,9 @@ def _sweep(options: Any) -> Any:
         runtime = "torch.compile" if options.compiled else options.runtime
         how |= {"batches": batches, "layouts": texts(options.layout), "runtimes": texts(runtime) if runtime else None}
         how |= {"dims": swept_dims(options), "input_shape": once(options.input_shape, "--input-shape")}
+        how["cuda_graph"] = options.cuda_graph
     else:
+        refuse(options, ("cuda_graph",), f"plot {options.what} of a served language model")
         how |= {"concurrencies": options.concurrency or _LOADS, "tensor_parallel": options.tp}
         how |= {"input_lengths": options.input_length, "output_lengths": options.output_length}
         how |= {"runtimes": texts(options.runtime) if options.runtime else None}

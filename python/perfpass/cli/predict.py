@@ -70,9 +70,6 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--sparsity", metavar="S", help="2:4 where the weights are structured so (inference in tensorrt and torch)"
     )
-    command.add_argument(
-        "--cuda-graph", action="store_true", help="kernels captured once and replayed (tensorrt and onnxruntime)"
-    )
     add_quantize(command)
     add_limits(command)
     add_json(command)
@@ -91,7 +88,7 @@ def run(options: Any) -> int:
     # Before the model is read: a wrong table should not cost the time of a large one.
     asked, device = cost(options), find_device(options)
     plain, options.precision = options.precision, options.quantize or options.precision
-    beside = {name: getattr(options, name) for name in ("frozen", "sparsity", "cuda_graph")}
+    beside = {name: getattr(options, name) for name in ("frozen", "sparsity")}
     beside["limits"] = limits(options)
     prediction = predict(options.model, device, **model_sizes(options), **workload(options), **beside)
     quantized = None if options.quantize is None else _against(options, device, plain)
@@ -125,8 +122,6 @@ def _against(options: Any, device: Device, plain: str) -> Sequence[Ratio]:
     how = workload(options)
     if how.pop("predictor") != "perfpass":
         raise ArgumentError("--quantize compares perfpass's own predictions; leave out --predictor")
-    if options.cuda_graph:
-        raise ArgumentError("--quantize compares kernels that are launched one by one; leave out --cuda-graph")
     change = {"precision": options.quantize}
     asked = {**model_sizes(options), **how, "precision": plain, "change": change}
     return diff(options.model, options.model, device, **asked).devices[0].ratios
@@ -142,11 +137,7 @@ def _swept(options: Any) -> int:
     from perfpass.cli.sweep import answered
     from perfpass.deploy.sweep import sweep
 
-    refuse(
-        options,
-        (*OF_RUN, *OF_LIMITS, "assume", "frozen", "sparsity", "cuda_graph", "quantize", "explain"),
-        "a range of --dim",
-    )
+    refuse(options, (*OF_RUN, *OF_LIMITS, "assume", "frozen", "sparsity", "quantize", "explain"), "a range of --dim")
     how = workload(options)
     found = sweep(
         options.model,
@@ -154,6 +145,7 @@ def _swept(options: Any) -> int:
         precisions=[how["precision"]],
         runtimes=[how["runtime"]],
         layouts=[how["layout"]],
+        cuda_graph=how["cuda_graph"],
         batches=None if options.batch is None else [options.batch],
         dims=swept_dims(options),
         input_shape=once(options.input_shape, "--input-shape"),

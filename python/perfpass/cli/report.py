@@ -127,7 +127,8 @@ def _pages(options: Any) -> list[Any]:
     if any(served):
         if not all(served) or len(options.models) > 1 or len(options.device) > 1:
             raise ArgumentError("a served language model has a page of its own: give one model and one device")
-        refuse(options, ("assume", "compiled", "layout", *OF_RUN, *OF_LIMITS), "the page of a served language model")
+        unread = ("assume", "compiled", "layout", "cuda_graph", *OF_RUN, *OF_LIMITS)
+        refuse(options, unread, "the page of a served language model")
         return [_served(options)]
     refuse(options, _OF_SERVED, "the page of a run")
     return [_runs(options)]
@@ -224,6 +225,7 @@ def _sweep(options: Any, model: str, **varied: Any) -> Any:
         "precisions": texts(options.precision),
         "runtimes": texts(runtime),
         "layouts": texts(options.layout),
+        "cuda_graph": options.cuda_graph,
     }
     return sweep_page(sweep(model, options.device or None, **how, **sizes, **varied, price_table=options.price_table))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from perfpass.cli.options import (
+    add_cuda_graph,
     add_device_file,
     add_json,
     add_model,
@@ -60,6 +61,7 @@ def add_devices(command: Any) -> None:
     command.add_argument("--precision", type=texts, metavar="P,P", help="default: fp32; served: what is stored")
     command.add_argument("--runtime", type=texts, metavar="R,R", help="default: torch; served: vllm")
     command.add_argument("--layout", type=texts, metavar="L,L", help="nchw, nhwc (of a network; default: nchw)")
+    add_cuda_graph(command)
     command.add_argument("--tp", type=wholes, metavar="N,N", help="tensor parallelism (served; default: 1,2,4,8)")
     command.add_argument("--pp", type=wholes, metavar="N,N", help="pipeline stages (served; default: 1)")
     command.add_argument("--dp", type=wholes, metavar="N,N", help="ranks of data-parallel attention (served)")
@@ -79,6 +81,7 @@ def varied(options: Any) -> dict[str, Any]:
         "precisions": options.precision,
         "runtimes": options.runtime,
         "layouts": options.layout,
+        "cuda_graph": options.cuda_graph,
         "tensor_parallel": options.tp,
         "pipeline_parallel": options.pp,
         "data_parallel": options.dp,

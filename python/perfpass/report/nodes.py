@@ -157,5 +157,6 @@ def workload_line(workload: dict[str, Any], device_name: str, model: str = "") -
     """What was predicted, in a line."""
     w = workload
     optimizer = f" with {w['optimizer']}" if "optimizer" in w else ""
-    how = f"batch {w['batch']}, {w['precision']}, {w['mode']}{optimizer}, {w['runtime']}, {w['layout']}"
+    replayed = ", as a CUDA graph" if w.get("cuda_graph") else ""
+    how = f"batch {w['batch']}, {w['precision']}, {w['mode']}{optimizer}, {w['runtime']}, {w['layout']}{replayed}"
     return f"{model + ' on ' if model else ''}{device_name}, {how}"

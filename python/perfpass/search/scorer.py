@@ -99,6 +99,7 @@ class Scorer:
         runtime: str = "torch",
         layout: str = "nchw",
         optimizer: str | None = None,
+        cuda_graph: bool = False,
         calibration: bool | Calibration | Schedules = True,
         processes: int | None = None,
         threads: int | None = None,
@@ -117,7 +118,7 @@ class Scorer:
         self._threads = _thread_count(threads)
         targets = [find_device(d) for d in asked]
         how: dict[str, Any] = {"precision": precision, "mode": mode, "runtime": runtime, "layout": layout}
-        checked = [check(target, batch=None, optimizer=optimizer, **how) for target in targets]
+        checked = [check(target, batch=None, optimizer=optimizer, cuda_graph=cuda_graph, **how) for target in targets]
         if checked[0].quantised is not None:
             raise UnsupportedError(f"{precision} is predicted for one model at a time (perfpass.predict), not scored")
         ways = [workload.on(target) for target, workload in zip(targets, checked, strict=True)]

@@ -131,6 +131,7 @@ class Choose(Question):
     expert_parallel: list[int] | None = Field(None, max_length=20)
     batches: list[int] | None = Field(None, max_length=100)
     layouts: list[_Name] | None = Field(None, max_length=2)
+    cuda_graph: bool | None = Field(None, description="Of a network: as predict.")
     dims: _Sizes = None
     input_shape: _Shapes = None
 
@@ -190,13 +191,14 @@ class Diff(Question):
     mode: _Text = None
     runtime: _Text = None
     layout: _Text = None
+    cuda_graph: bool | None = None
     optimizer: _Text = None
     dims: _Sizes = None
     input_shape: _Shapes = None
     assume: dict[str, int] | None = None
     processes: _Whole = None
     change: dict[str, int | _Name] | None = Field(
-        None, description="What is otherwise for NEW: batch, precision, runtime, layout, version."
+        None, description="What is otherwise for NEW: batch, precision, runtime, layout, cuda_graph, version."
     )
     fail: dict[str, float | _Name] | None = Field(
         None, description="By figure, how many per cent worse it may get: latency, throughput, memory, energy, ..."

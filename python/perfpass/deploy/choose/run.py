@@ -60,6 +60,7 @@ def choose(
     expert_parallel: Sequence[int] | None = None,
     batches: Sequence[int] | None = None,
     layouts: Sequence[str] | None = None,
+    cuda_graph: bool = False,
     dims: Mapping[str, int] | None = None,
     input_shape: Any = None,
     where: cost.Options | None = None,
@@ -96,6 +97,7 @@ def choose(
         "precisions": precisions,
         "runtimes": runtimes,
         "price_table": options.price_table,
+        "cuda_graph": cuda_graph,
     }
     of_network = {"layouts": layouts, "dims": dims, "input_shape": input_shape, "batches": batches}
     asked = {name: value for name, value in of_network.items() if value is not None}

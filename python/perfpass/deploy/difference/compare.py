@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # What NEW may differ in beside the model. "version" is that of the runtime: no predictor tells releases apart, but the
 # interval does.
-CHANGES = ("batch", "precision", "runtime", "layout", "version")
+CHANGES = ("batch", "precision", "runtime", "layout", "cuda_graph", "version")
 DEFAULT_CONFIDENCE = 0.5
 
 
@@ -47,6 +47,7 @@ def diff(
     runtime: str = "torch",
     layout: str = "nchw",
     optimizer: str | None = None,
+    cuda_graph: bool = False,
     dims: Mapping[str, int] | None = None,
     input_shape: Any = None,
     assume: Mapping[str, int] | None = None,
@@ -76,6 +77,7 @@ def diff(
     if not targets and (needing := [m for m in allowed if m not in EXACT]):
         raise ArgumentError(f"a limit of {needing[0]} needs a device")
     how: dict[str, Any] = {"batch": batch, "precision": precision, "runtime": runtime, "layout": layout}
+    how["cuda_graph"] = cuda_graph
     rest: dict[str, Any] = {"mode": mode, "optimizer": optimizer}
     new_how = {**how, **{k: v for k, v in other.items() if k != "version"}}
     for target in targets:  # before a model is read
@@ -96,7 +98,8 @@ def diff(
         if r.metric in allowed
     )
     changed = changes(sides[0].graph, sides[1].graph)
-    return Difference(sides[0].name, sides[1].name, {**how, **rest}, other, changed, exact, found, verdicts)
+    asked_how = {**{name: value for name, value in how.items() if name != "cuda_graph" or value}, **rest}
+    return Difference(sides[0].name, sides[1].name, asked_how, other, changed, exact, found, verdicts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,4 +213,7 @@ def _checked_changes(change: Mapping[str, Any]) -> dict[str, Any]:
     for name in change:
         if name not in CHANGES:
             raise ArgumentError(unknown("change", name, CHANGES))
+    replayed = change.get("cuda_graph", False)
+    if not isinstance(replayed, bool):
+        raise ArgumentError(f"change of cuda_graph to {shown_value(replayed)}: give true or false")
     return dict(change)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from perfpass.deploy.difference.text import cells, headline, reasons, summary, times
+from perfpass.deploy.difference.text import cells, headline, otherwise, reasons, summary, times, way
 from perfpass.text import printable
 
 if TYPE_CHECKING:
@@ -20,14 +20,12 @@ _MOST_CELL = 200
 def markdown(found: Found) -> str:
     """Headline, a table a device, limits, and what changed, folded."""
     lines = [f"**{_plain(headline(found))}**", ""]
-    otherwise = "".join(f", {name} {value}" for name, value in found.change.items())
-    lines += [f"{_code(found.old)} → {_code(found.new)}{_plain(otherwise)}", ""]
-    w = found.workload
+    changed = "".join(f", {words}" for words in otherwise(found.change))
+    lines += [f"{_code(found.old)} → {_code(found.new)}{_plain(changed)}", ""]
     head = ["figure", "old", "new", "ratio", "90 % interval"]
     lines += _table(head, [list(cells(ratio)) for ratio in found.exact])
     for on in found.devices:
-        way = f"batch {on.batch}, {w['precision']}, {w['mode']}, {w['runtime']}, {w['layout']}"
-        lines += ["", f"**{_plain(on.name)}** ({_code(on.device)}), {_plain(way)}", ""]
+        lines += ["", f"**{_plain(on.name)}** ({_code(on.device)}), {_plain(way(found, on))}", ""]
         lines += _table(head, [list(cells(ratio)) for ratio in on.ratios])
         lines += ["", *(f"- {label}: {_plain(text)}" for label, text in reasons(on))]
     if found.verdicts:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from perfpass.graph.changes import Change
 from perfpass.text import columns, count, digits, paragraph, printable, size
@@ -95,11 +95,11 @@ def _shown(ratio: Ratio, value: float) -> str:
 def table(found: Found) -> str:
     """Headline, figures, limits, reasons, and what changed."""
     lines = [printable(headline(found)), ""]
-    lines += [paragraph("old", found.old), paragraph("new", found.new + "".join(_otherwise(found))), ""]
+    lines += [paragraph("old", found.old), paragraph("new", ", ".join([found.new, *otherwise(found.change)])), ""]
     rows = [("", "old", "new", "ratio", "90% interval"), *(cells(ratio) for ratio in found.exact)]
     lines.append(columns(rows, right=(1, 2, 3)))
     for on in found.devices:
-        lines += ["", f"{printable(on.name)} ({on.device}), {_way(found, on)}"]
+        lines += ["", f"{printable(on.name)} ({on.device}), {way(found, on)}"]
         lines.append(columns([cells(ratio) for ratio in on.ratios], right=(1, 2, 3)))
         lines += [paragraph(label, text) for label, text in reasons(on)]
     if found.verdicts:
@@ -112,13 +112,17 @@ def table(found: Found) -> str:
     return "\n".join(lines)
 
 
-def _way(found: Found, on: OnDevice) -> str:
+def way(found: Found, on: OnDevice) -> str:
+    """How both ran on a device."""
     w = found.workload
-    return f"batch {on.batch}, {w['precision']}, {w['mode']}, {w['runtime']}, {w['layout']}"
+    replayed = ", as a CUDA graph" if w.get("cuda_graph") else ""
+    return f"batch {on.batch}, {w['precision']}, {w['mode']}, {w['runtime']}, {w['layout']}{replayed}"
 
 
-def _otherwise(found: Found) -> list[str]:
-    return [f", {name} {value}" for name, value in found.change.items()]
+def otherwise(change: Mapping[str, Any]) -> list[str]:
+    """What is otherwise for the new one, in words."""
+    replayed = {True: "as a CUDA graph", False: "not as a CUDA graph"}
+    return [replayed[value] if name == "cuda_graph" else f"{name} {value}" for name, value in change.items()]
 
 
 def reasons(on: OnDevice) -> list[tuple[str, str]]:
@@ -143,7 +147,7 @@ def _what_changed(found: Found) -> str:
     if not kinds:
         tensors = len(found.changes.tensors)
         if found.change:
-            return ", ".join(f"{name} {value}" for name, value in found.change.items())
+            return ", ".join(otherwise(found.change))
         return f"{tensors} tensors differ" if tensors else "the operators are the same"
     return "operators: " + ", ".join(f"{number} {kind}" for kind, number in sorted(kinds.items()))
 

@@ -58,6 +58,12 @@ def _config(one: Deployment) -> str:
         *tensors,
         f"instance_group [ {{ count: {one.option.processes} kind: KIND_GPU }} ]",
     ]
+    if one.model.options.get("cuda_graph"):
+        if runtime != "tensorrt":
+            raise ArgumentError(
+                f"{one.model.name}: Triton captures CUDA graphs of tensorrt, not of {runtime}; leave cuda_graph out"
+            )
+        lines.append("optimization { cuda { graphs: true } }")
     if batch > 1:
         delay = f"max_queue_delay_microseconds: {_delay_us(one)}"
         lines.append(f"dynamic_batching {{ preferred_batch_size: [ {batch} ] {delay} }}")

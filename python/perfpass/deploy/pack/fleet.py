@@ -49,6 +49,7 @@ _MODEL = Table(
         "precision": Text(30),
         "runtime": Text(30),
         "layout": Text(10),
+        "cuda_graph": Flag(),
         "input_length": _SIZE,
         "output_length": _SIZE,
         "concurrency": _SIZE,
@@ -92,8 +93,9 @@ _FILE = Table(
     required=("gpu", "model"),
     hint=" ([[gpu]] and [[model]] blocks); see docs/reference/fleet-format.md",
 )
-_LLM_KEYS = ("input_length", "output_length", "concurrency", "ttft_ms", "tpot_ms")
-_GRAPH_KEYS = ("batch", "dims", "layout", "latency_ms", "mps", "media")
+_LOAD_KEYS = ("input_length", "output_length", "concurrency")
+_LLM_KEYS = (*_LOAD_KEYS, "ttft_ms", "tpot_ms")
+_GRAPH_KEYS = ("batch", "dims", "layout", "cuda_graph", "latency_ms", "mps", "media")
 
 
 @dataclass(frozen=True)
@@ -278,7 +280,7 @@ def _model(row: Mapping[str, Any], where: str, folder: Path | None) -> Model:
     source = row["model"]
     if folder is not None and (folder / source).exists():
         source = str(folder / source)
-    names = ("precision", "runtime", "layout", "batch", "dims", "input_length", "output_length", "concurrency")
+    names = ("precision", "runtime", "layout", "cuda_graph", "batch", "dims", *_LOAD_KEYS)
     asked = row.get("devices", ())
     try:
         devices = tuple(find_device(d).id for d in ([asked] if isinstance(asked, str) else asked))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from perfpass.decision import CONFIDENCE, Decision, Limits, Place, together
-from perfpass.declared import Anything, Items, Maybe, Number, Table, Text
+from perfpass.declared import Anything, Flag, Items, Maybe, Number, Table, Text
 from perfpass.deploy.pack.fleet import WHOLE, Fleet, Model, Pool, Standing
 from perfpass.deploy.pack.layout import Layout
 from perfpass.deploy.pack.options import Option, assured
@@ -23,6 +23,7 @@ from perfpass.prediction import Interval, MemoryFigures
 from perfpass.predictors.memory.allowance import driver_bytes
 
 _MOST_BYTES = 2**28  # of a layout; one of 10,000 models has 30 MB
+_DEPLOYED = ("batch", "precision", "runtime", "cuda_graph")  # of a workload, what deployment files say
 _INTERVAL = Table(
     {**dict.fromkeys(("median", "low", "high"), Number(0)), "unit": Text(10), "coverage": Number(0, 1, above=True)},
     ("median", "low", "high", "unit"),
@@ -30,7 +31,13 @@ _INTERVAL = Table(
 _PREDICTION = Table(
     {
         "workload": Table(
-            {"device": Text(), "batch": Number(1, 2**48, whole=True), "precision": Text(30), "runtime": Text(30)},
+            {
+                "device": Text(),
+                "batch": Number(1, 2**48, whole=True),
+                "precision": Text(30),
+                "runtime": Text(30),
+                "cuda_graph": Flag(),
+            },
             ("device",),
             others=Anything(),
         ),
@@ -107,7 +114,7 @@ def hinted(
         if whole not in devices:
             devices.append(whole)
         name = _name(path, [m.name for m in models])
-        how = {key: content["workload"][key] for key in ("batch", "precision", "runtime") if key in content["workload"]}
+        how = {key: content["workload"][key] for key in _DEPLOYED if key in content["workload"]}
         pool = devices.index(whole)
         if "decision" not in content:
             models.append(Model(name, path, options=how, copies=copies))

@@ -22,6 +22,7 @@ BATCH = "batch"
 SETTINGS = ("device", "precision", "runtime", "layout", BATCH)
 FIGURES = ("latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j", "power_w", "fits")
 PRICED = "usd_per_thousand_samples"
+REPLAYED = "kernels are captured once and replayed as a CUDA graph"
 _BOUNDED = FIGURES[:-1]
 
 
@@ -32,10 +33,11 @@ class Way:
     precision: str
     runtime: str
     layout: str
+    cuda_graph: bool = False
 
     def arguments(self) -> dict[str, Any]:
         """As `Scorer` takes them."""
-        return {"precision": self.precision, "mode": "inference", "runtime": self.runtime, "layout": self.layout}
+        return {**vars(self), "mode": "inference"}
 
 
 def graphs(

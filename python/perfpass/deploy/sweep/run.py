@@ -46,6 +46,7 @@ def sweep(
     runtimes: Sequence[str] | None = None,
     batches: Sequence[int] | None = None,
     layouts: Sequence[str] | None = None,
+    cuda_graph: bool = False,
     dims: Mapping[str, int | Sequence[int]] | None = None,
     input_shape: Any = None,
     input_lengths: Sequence[int] | None = None,
@@ -66,7 +67,8 @@ def sweep(
     ``model``: as `perfpass.predict` takes it, or a language model that writes text as `perfpass.predict_llm` takes it,
     which is served (a sequence, one run of it, is a network's question: give ``batches``). ``devices`` None: those that
     the price table has. ``slices``: also every MIG profile of each. Of a network: ``precisions`` (fp32), ``runtimes``
-    (torch), ``layouts`` (nchw), ``batches`` (1), and ``dims``, one size of a dimension or several. Served:
+    (torch), ``layouts`` (nchw), ``batches`` (1), ``dims``, one size of a dimension or several, and ``cuda_graph``, as
+    `perfpass.predict` takes it. Served:
     ``precisions`` (what is stored), ``runtimes`` (vllm), ``tensor_parallel`` (1, 2, 4, 8 where the device works with
     others), ``pipeline_parallel``, ``data_parallel`` (ranks of attention) and ``expert_parallel`` (1 each),
     ``input_lengths`` (1,024), ``output_lengths`` (128), ``concurrencies`` (1) of a replica; ``every_split``: where no
@@ -88,7 +90,7 @@ def sweep(
         if energy_only := [name for name in _LLM_ALONE if name in given]:
             raise ArgumentError(f"{energy_only[0]} is of a served language model, and {_named(model)} is a network")
         ways = [
-            networks.Way(p, r, layout)
+            networks.Way(p, r, layout, cuda_graph)
             for p in precisions or ("fp32",)
             for r in runtimes or ("torch",)
             for layout in layouts or ("nchw",)
@@ -109,7 +111,13 @@ def sweep(
                 _Task(_network, (run, graphs, targets, way, usd, point), len(targets) * len(sizes)) for way in ways
             ]
         settings, figures = (*networks.SETTINGS, *swept), (*networks.FIGURES, networks.PRICED)
+        notes = (*notes, networks.REPLAYED) if cuda_graph else notes
     else:
+        if cuda_graph:
+            raise ArgumentError(
+                f"cuda_graph is of a network's run, and {_named(model)} is served by an engine that captures graphs of "
+                "its own; leave it out, or ask for one pass with batches"
+            )
         lengths = assumed.lengths(read, None, None)
         inputs = _wholes("input_lengths", input_lengths or lengths[:1])
         outputs = _wholes("output_lengths", output_lengths or lengths[1:])

@@ -125,7 +125,8 @@ def parts_changed(old: Mapping[str, float], new: Mapping[str, float]) -> float:
 def _software(old: Question, new: Question) -> dict[str, float]:
     """How far apart the precisions, runtimes and releases are."""
     rates = {PRECISIONS[side.way.precision][1] for side in (old, new)}
-    runtimes = {side.way.runtime for side in (old, new)}
+    # A captured graph is issued as no runtime issues its kernels: no pair of records says how much they share.
+    runtimes = {side.way.runtime + " replayed" * side.way.cuda_graph for side in (old, new)}
     kin = any(all(name.startswith(framework) for name in runtimes) for framework in _FRAMEWORKS)
     return {
         "precision": 0.0 if old.way.precision == new.way.precision else 1.0 if len(rates) > 1 else _SAME_RATE,
@@ -135,7 +136,7 @@ def _software(old: Question, new: Question) -> dict[str, float]:
 
 
 def _alike(a: Way, b: Way) -> bool:
-    return (a.precision, a.runtime, a.layout) == (b.precision, b.runtime, b.layout)
+    return all(getattr(a, name) == getattr(b, name) for name in ("precision", "runtime", "layout", "cuda_graph"))
 
 
 def _not_shared(a: Part, b: Part) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from perfpass.deploy.difference.text import otherwise
 from perfpass.errors import FormatError, UnsupportedError
 from perfpass.interval import Interval
 from perfpass.report import mig_charts, sweep_charts
@@ -145,14 +146,11 @@ def _step(step: Any) -> str:
 
 def diff_page(found: Mapping[str, Any]) -> Page:
     """What changed from one model to another, as ratios with their intervals."""
-    way = ", ".join(
-        f"batch {value}" if name == "batch" else str(value)
-        for name, value in found["workload"].items()
-        if value is not None
-    )
-    otherwise = "".join(f", {name} {value}" for name, value in found["change"].items())
+    said = {"batch": lambda value: f"batch {value}", "cuda_graph": lambda value: "as a CUDA graph"}
+    way = ", ".join(said.get(name, str)(value) for name, value in found["workload"].items() if value is not None)
+    changed = "".join(f", {words}" for words in otherwise(found["change"]))
     tone: Tone = _TONES.get(found["answer"], "plain") if found["limits"] else "plain"
-    lead = (f"{found['old']} -> {found['new']}{otherwise}", f"Ratios are new over old; {way}.")
+    lead = (f"{found['old']} -> {found['new']}{changed}", f"Ratios are new over old; {way}.")
     sections = [
         Section(
             f"On {on['name']}",
