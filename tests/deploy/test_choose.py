@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from functools import cache
 from pathlib import Path
 
@@ -196,7 +197,24 @@ def test_copies_are_not_piled_up_for_a_target_that_no_number_of_them_keeps():
         assert option.replicas <= 1.2 * 5.0 * option.figures["request_ms"].high / 1e3 / option.in_flight + 1
 
 
-def test_where_no_probability_is_left_the_nearest_is_called_the_likeliest():
+def test_where_there_is_no_chance_the_nearest_stands_first_and_is_called_so():
+    found = asked(tpot_ms=0.5)
+    times = [one.figures["tpot_ms"].median for one in found.options]
+    assert found.exit_code == 1 and 0 < max(one.probability for one in found.options) < 5e-4
+    assert times == sorted(times)
+    assert "The nearest is" in found.headline and "--tpot 0.5 is out of reach" in found.headline
+    dear = asked(tpot_ms=100, max_usd_per_hour=0.1)  # what is lost at any price need not lose the other target
+    assert all(one.probabilities["tpot_ms"] > 0.5 for one in dear.options)
+    likely = asked(tpot_ms=8.0, confidence=0.99)
+    assert "The likeliest is" in likely.headline and "with probability 0." in likely.headline
+
+
+def test_a_run_s_memory_is_read_as_a_size():
+    shown = str(choose(ONNX, ["t4"], latency_ms=100, batches=[1]))
+    assert re.search(r"memory in use +[0-9.]+ [MG]iB  [0-9.]+ [MG]iB to [0-9.]+ [MG]iB", shown) and "e+09" not in shown
+
+
+def test_where_no_probability_is_left_the_nearest_is_told():
     found = choose(ONNX, ["t4", "h100"], latency_ms=1e-6, batches=[1, 64])
     assert found.decision == "none meets" and found.options[0].probability == 0.0
     times = {one.device: one.figures["latency_ms"].median for one in found.options}

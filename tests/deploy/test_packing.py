@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import random
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -156,6 +158,38 @@ def test_what_stands_and_is_wanted_stays_where_it_is():
     wanted = [[option("3g.40gb")], [option("3g.40gb")]]
     found = pack_options(fleet(Model("a", "a"), Model("b", "b"), today=TODAY), wanted)
     assert [(i.start, i.model) for i in found.gpus[0].instances] == [(0, "a"), (4, "b")] and found.steps == ()
+
+
+def test_a_fleet_that_grows_leaves_what_stands_where_a_gpu_of_the_same_cost_has_room():
+    # 3g at slice 0 leaves room for three of 1g, at slice 4 for four: the largest set would move everything.
+    stands = (Standing("3g.40gb", 0, "a"), *(Standing("1g.10gb", 4 + i, name) for i, name in enumerate("bbc")))
+    options = [[option("3g.40gb")], [option("1g.10gb")], [option("1g.10gb")]]
+    models = (Model("a", "a", copies=2), Model("b", "b", copies=5), Model("c", "c"))
+    found = pack_options(fleet(*models, count=4, today={"n1/0": stands}), options)
+    assert found.status == "optimal" and [g.name for g in found.gpus] == ["n1/0", "n1/1"]
+    assert {s.action for s in found.steps} == {"enable MIG", "create", "start"}
+    assert {(i.profile, i.start, i.model) for i in found.gpus[0].instances} == {
+        (s.profile, s.start, s.model) for s in stands
+    }
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_was_packed_is_packed_so_again_from_where_it_stands(seed):
+    draw = random.Random(seed)
+    sizes = ["1g.10gb", "1g.20gb", "2g.20gb", "3g.40gb", "4g.40gb"]
+    models = tuple(Model(f"m{i}", "m", copies=draw.randint(1, 3)) for i in range(draw.randint(2, 5)))
+    options = [[option(name) for name in draw.sample(sizes, 2)] for _ in models]
+    first = pack_options(fleet(*models, count=6), options)
+    today = {g.name: tuple(Standing(i.profile, i.start, i.model) for i in g.instances) for g in first.gpus}
+    again = pack_options(fleet(*models, count=6, today=today), options)
+    assert again.value == first.value and again.steps == ()
+    # Another copy of one model, where the same GPUs or one more hold it beside what stands.
+    more = (replace(models[0], copies=models[0].copies + 1), *models[1:])
+    grown = pack_options(fleet(*more, count=6, today=today), options)
+    assert grown.value == pack_options(fleet(*more, count=6), options).value
+    standing = {(name, s) for name, all_ in today.items() for s in all_}
+    left = {(g.name, Standing(i.profile, i.start, i.model)) for g in grown.gpus for i in g.instances}
+    assert len(standing - left) == sum(step.action == "drain" for step in grown.steps)
 
 
 def test_a_change_starts_the_new_before_it_drains_the_old_and_says_where_it_cannot():

@@ -23,6 +23,7 @@ from perfpass.prediction import Interval
 # Copies of a deployment that are tried: all up to 32, then a tenth more each.
 COPIES: tuple[int, ...] = (*range(1, 33), *(round(32 * 1.1**i) for i in range(1, 60)))
 _OF_COPIES = ("latency_ms", "rate", "p99_ms")  # targets that more copies may keep
+NO_CHANCE = 5e-4  # a probability below it is shown as 0.000: by how much a limit is missed says more then
 _UNITS = {"power_w": "W", "energy_j": "J", "energy_per_token_j": "J", "peak_memory_bytes": "byte"}
 
 
@@ -71,9 +72,9 @@ class Candidate:
 
     @property
     def over(self) -> float:
-        """How many times its limit the figure is that is furthest over, where a probability of 0 tells no more."""
-        lost = [t.found.median / t.limit for t in self.terms if t.found is not None and t.probability <= 0.0 < t.limit]
-        return max(lost, default=0.0)
+        """How many times its limit the figure is that is furthest over, where a probability tells no more."""
+        lost = (t for t in self.terms if t.found is not None and t.probability < NO_CHANCE and t.limit > 0.0)
+        return max((t.found.median / t.limit for t in lost if t.found is not None), default=0.0)
 
 
 class Points:

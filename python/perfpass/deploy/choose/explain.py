@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from perfpass.deploy.choose import queue
-from perfpass.deploy.choose.candidates import Candidate, Points, Term
+from perfpass.deploy.choose.candidates import NO_CHANCE, Candidate, Points, Term
 from perfpass.deploy.choose.result import Decision, Option
 from perfpass.deploy.choose.targets import OPTION, limit_of, rounded_up
 from perfpass.text import digits
@@ -35,7 +35,8 @@ def explained(
     whys = [""] + [_why(points, one, best, option, first) for one, option in zip(ranked[1:], options[1:], strict=True)]
     if not first.meets:
         whys[0] = missed(points, best)
-        said = f"No option keeps all targets with probability {confidence:g}. The likeliest is {_deployment(first)}: "
+        which = "likeliest" if best.worst >= NO_CHANCE else "nearest"
+        said = f"No option keeps all targets with probability {confidence:g}. The {which} is {_deployment(first)}: "
         return whys, said + whys[0] + ".", "none meets"
     if first.price is None:
         return whys, "Options keep the targets, but none of their devices has a price in the table.", "cannot say"
@@ -47,7 +48,7 @@ def explained(
 
 
 def _deployment(option: Option) -> str:
-    at_once = f"{option.in_flight:g} at once" if option.in_flight != 1 else "one at a time"
+    at_once = f"{digits(option.in_flight)} at once" if option.in_flight != 1 else "one at a time"
     split = f", split over {option.devices}" if option.devices > 1 else ""
     split += f": {option.split_as_text}" if option.devices > option.split.get("tp", 1) else ""
     copies = f", {option.replicas} copies" if option.replicas > 1 else ""
@@ -70,7 +71,9 @@ def _why(points: Points, one: Candidate, best: Candidate, option: Option, first:
 def missed(points: Points, one: Candidate) -> str:
     """The target that a candidate is least likely to keep, in a sentence."""
     worst = min(one.terms, key=lambda term: term.probability)
-    at = f"with probability {worst.probability:.2g}"
+    at = (
+        f"with probability {worst.probability:.2g}" if worst.probability >= NO_CHANCE else "with next to no probability"
+    )
     if worst.name == "memory":
         return f"memory holds it {at}"
     if worst.name == "rate":
@@ -79,8 +82,12 @@ def missed(points: Points, one: Candidate) -> str:
     asked = points.targets.limits()[worst.name]
     if worst.name == "max_usd_per_hour":
         return f"--max-price {asked:g}: it costs {digits(one.usd_per_hour)} USD an hour"
-    found = "" if worst.found is None else f" (predicted {_predicted(points, one, worst)})"
-    return f"{OPTION[worst.name]} {asked:g} is kept {at}{found}"
+    if worst.found is None:
+        return f"{OPTION[worst.name]} {asked:g} is kept {at}"
+    predicted = _predicted(points, one, worst)
+    if worst.probability < NO_CHANCE:
+        return f"{OPTION[worst.name]} {asked:g} is out of reach: {predicted} are predicted"
+    return f"{OPTION[worst.name]} {asked:g} is kept {at} (predicted {predicted})"
 
 
 def _predicted(points: Points, one: Candidate, term: Term) -> str:

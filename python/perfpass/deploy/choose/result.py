@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from perfpass.prediction import Interval
-from perfpass.text import WIDTH, columns, digits, item, printable
+from perfpass.text import WIDTH, columns, digits, item, printable, size
 
 SCHEMA_VERSION = 1
 PRICE = "price of "  # begins a note on where a price comes from
@@ -15,6 +15,7 @@ Decision = Literal["chosen", "none meets", "cannot say"]
 EXIT: dict[Decision, int] = {"chosen": 0, "none meets": 1, "cannot say": 2}
 _SHOWN = 8
 _WORDS = ("", "device", "precision", "split")  # columns of the table that hold no numbers
+_LABELS = {"peak_memory_bytes": "memory in use"}
 COMBINED = (
     "P: at least, that all targets are kept together (lower bound of Frechet: 1 less what each leaves out), and that "
     "it fits into memory"
@@ -147,7 +148,7 @@ class Choice:
             price = "" if option.price is None else digits(option.price.median)
             place = str(i + 1) if option.meets else "-"
             rows.append((place, printable(option.device), str(option.count), str(option.replicas), option.precision,
-                         f"{option.in_flight:g}", f"{option.probability:.3f}", usd, price,
+                         digits(option.in_flight), f"{option.probability:.3f}", usd, price,
                          option.split_as_text or "none"))  # fmt: skip
         more = len(self.options) - _SHOWN
         if not any(option.split for option in self.options):
@@ -163,6 +164,7 @@ def _figures(option: Option) -> list[str]:
     rows = [(f"  {option.device}", "median", "90% interval")]
     for name, found in named.items():
         if found is not None:
-            rows.append((name, digits(found.median), f"{digits(found.low)} to {digits(found.high)}"))
-    told = [f"  {option.runtime} is told {' '.join(option.flags)}"] if option.split_as_text else []
-    return ["", columns(rows, right=(1,)), *told]
+            told = size if name == "peak_memory_bytes" else digits
+            rows.append((_LABELS.get(name, name), told(found.median), f"{told(found.low)} to {told(found.high)}"))
+    flags = [f"  {option.runtime} is told {' '.join(option.flags)}"] if option.split_as_text else []
+    return ["", columns(rows, right=(1,)), *flags]

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from perfpass.deploy import carbon, cost
-from perfpass.deploy.choose.candidates import Candidate, Load, Points
+from perfpass.deploy.choose.candidates import NO_CHANCE, Candidate, Load, Points
 from perfpass.deploy.choose.explain import changed, explained, remedies
 from perfpass.deploy.choose.result import Choice, Option
 from perfpass.deploy.choose.targets import OPTION, Targets
@@ -195,7 +195,9 @@ def _order(one: Candidate, confidence: float) -> tuple[Any, ...]:
     """What keeps the targets first, then what has a price, then the cheapest; of what does not, the likeliest."""
     meets, priced = one.probability >= confidence, one.price == one.price
     if not meets:
-        return (1, 0, -one.probability, -one.worst, one.over, one.price if priced else math.inf)
+        chances = [0.0 if p < NO_CHANCE else -p for p in (one.probability, one.worst)]
+        kept = sum(term.probability for term in one.terms)  # what is lost anyway need not cost the other targets
+        return (1, 0, *chances, one.over, -kept, one.price if priced else math.inf)
     return (0, 0 if priced else 1, one.price if priced else 0.0, -one.probability)
 
 

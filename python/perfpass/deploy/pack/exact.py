@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfpass.deploy.pack.problem import PARTS, Counts, Packing, Problem, Status, cost_of
+from perfpass.deploy.pack.staying import Today
 from perfpass.errors import needs
 
 # Threads: fewer are slower to prove, more find no more on what is packed here.
@@ -122,25 +123,32 @@ def any_packing(problem: Problem, bound: int, deadline: float) -> Packing:
     return _read(problem, model, engine, bound)
 
 
-def tidied(problem: Problem, found: Packing, standing: Mapping[tuple[int, int], int], deadline: float) -> Packing:
-    """A packing of the same cost that moves few instances and takes few slices.
-
-    ``standing`` (demand, choice): instances that stand today.
-    """
+def tidied(found: Packing, today: Today, deadline: float) -> Packing:
+    """A packing of the same cost that moves few of today's instances and takes few slices."""
+    problem = today.problem
     model = program(problem)
     model.cp.add(model.cost <= found.cost)
     moved = []
-    for key, count in standing.items():
-        if key in model.x:
-            away = model.cp.new_int_var(0, count, "")
-            model.cp.add(away >= count - model.x[key])
-            moved.append(away)
+    for key, count in today.standing.items():
+        away = model.cp.new_int_var(0, count, "")
+        model.cp.add(away >= count - model.x[key])
+        moved.append(away)
+    # Instances that stay are their models' own, and no GPU of today is cut twice.
+    kept: dict[tuple[int, int], list[Any]] = {}
+    for kind, gpus in enumerate(today.gpus):
+        model.cp.add(sum(model.y[s.pool, s.pattern] for s in today.stays if s.kind == kind) <= gpus)
+    for stay in today.stays:
+        for key, count in stay.kept.items():
+            kept.setdefault(key, []).append(count * model.y[stay.pool, stay.pattern])
+    for key, counts in kept.items():
+        model.cp.add(model.x[key] >= sum(counts))
+    stays = [count for counts in kept.values() for count in counts]
     slices = []
     for (i, j), v in model.x.items():
         choice = problem.demands[i].choices[j]
         slices.append(problem.slices.get((choice.pool, choice.profile), 1) * v)
     hint(model, found)
-    model.cp.minimize(_MOVED * sum(moved) + sum(slices))
+    model.cp.minimize(_MOVED * (sum(moved) - sum(stays)) + sum(slices))
     engine = solver(deadline - time.monotonic())
     if status_of(engine.solve(model.cp)) not in ("optimal", "feasible"):
         return found

@@ -18,6 +18,7 @@ from perfpass.deploy.pack.options import Option, options
 from perfpass.deploy.pack.patterns import patterns, replaces
 from perfpass.deploy.pack.problem import PARTS, Choice, Demand, Packing, Problem, Supply, pruned
 from perfpass.deploy.pack.reasons import crowded, without_option
+from perfpass.deploy.pack.staying import today as today_of
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.text import unknown
@@ -119,13 +120,14 @@ def pack_options(
         problems = without_option(fleet, kept, good)
         return Layout("unsatisfiable", fleet, (), 0, 0, time.monotonic() - start, problems=problems, options=kept)
     problem, back = pruned(_problem(fleet, good, money_of), _replaces(fleet))
-    packed = solving.solve(problem, _left(start, time_limit_s), _standing(fleet, problem))
+    stands = today_of(fleet, problem)
+    packed = solving.solve(problem, _left(start, time_limit_s), stands)
     if packed.status in ("unsatisfiable", "unknown"):
         crowd: Problems | None = None
         if packed.status == "unsatisfiable":
             crowd = crowded(fleet, problem, conflict.conflict(problem, _left(start, time_limit_s)))
         return Layout(packed.status, fleet, (), 0, 0, time.monotonic() - start, problems=crowd, options=kept)
-    gpus, wanted = _gpus(fleet, good, problem, back, packed)
+    gpus, wanted = _gpus(fleet, good, stands.problem, back, packed)
     unit = _PARTS_OF_A_USD if fleet.objective == "price" else 1
     hourly = [money_of[p] for (p, _), n in packed.gpus.items() for _ in range(n)]
     return Layout(
@@ -171,20 +173,6 @@ def _replaces(fleet: Fleet) -> Callable[[int, str, str], bool]:
         return replaces(cut, small, large)
 
     return inside
-
-
-def _standing(fleet: Fleet, problem: Problem) -> dict[tuple[int, int], int]:
-    """How many instances of each (demand, choice) stand today."""
-    pool_of = {name: p for p, pool in enumerate(fleet.pools) for name, _, _ in pool.gpus()} if fleet.today else {}
-    stands = Counter(
-        (s.model, pool_of[gpu], s.profile, s.processes) for gpu, all_ in fleet.today.items() for s in all_
-    )  # fmt: skip
-    return {
-        (i, j): n
-        for i, d in enumerate(problem.demands)
-        for j, c in enumerate(d.choices)
-        if (n := stands[d.name, c.pool, c.profile, c.processes])
-    }
 
 
 def _gpus(

@@ -25,20 +25,27 @@ def patterns(device: Device, mode: str, wanted: Sequence[str]) -> tuple[Pattern,
     if mode != "mig" and WHOLE in wanted:
         found.append({WHOLE: 1})
     if mode != "whole" and device.mig_geometry is not None and (names := sorted(set(wanted) - {WHOLE})):
-        found += [dict(one) for one in _largest(device.mig_geometry, tuple(names))]
+        found += beside(device.mig_geometry, tuple(names))
     return tuple(found)
 
 
+def beside(key: str, names: tuple[str, ...], standing: tuple[tuple[str, int], ...] = ()) -> list[Pattern]:
+    """The largest sets of ``names`` of a geometry that find places beside instances (profile, first memory slice)."""
+    return [dict(one) for one in _largest(key, names, standing)]
+
+
 @cache
-def _largest(key: str, names: tuple[str, ...]) -> tuple[tuple[tuple[str, int], ...], ...]:
+def _largest(
+    key: str, names: tuple[str, ...], standing: tuple[tuple[str, int], ...]
+) -> tuple[tuple[tuple[str, int], ...], ...]:
     """The sets, each as (profile, instances); those that are part of no other."""
     cut = geometry(key)
-    all_sets: set[tuple[int, ...]] = set()
+    all_sets: set[tuple[int, ...]] = {(0,) * len(names)} if standing else set()
 
     def grow(counts: tuple[int, ...], first: int) -> None:
         for i in range(first, len(names)):
             more = (*counts[:i], counts[i] + 1, *counts[i + 1 :])
-            if cut.place([n for n, c in zip(names, more, strict=True) for _ in range(c)]) is not None:
+            if cut.place([n for n, c in zip(names, more, strict=True) for _ in range(c)], standing) is not None:
                 all_sets.add(more)
                 grow(more, i)
 

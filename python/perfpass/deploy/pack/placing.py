@@ -35,16 +35,35 @@ def place(
     """
     gpus = [Placed(*one) for one in pool.gpus()]
     left = Counter(wanted)
-    for gpu, cut in _matched(gpus, cuts, wanted, today):
-        _fill(pool, gpu, cut, left, today.get(gpu.name, ()))
+    filled = [_Filled(pool, gpu, Counter(cut)) for gpu, cut in _matched(pool, gpus, cuts, wanted, today)]
+    for one in filled:
+        one.keep(left, today.get(one.gpu.name, ()))
+    # What stays has its places first; only what found none anywhere makes others move.
+    for moving in (False, True):
+        for one in filled:
+            one.add(left, moving=moving)
+    for one in filled:
+        one.gpu.instances = _standing_together(pool, one.stays, one.new)
     assert not +left, f"instances without a place: {+left}"
     return gpus
 
 
 def _matched(
-    gpus: Sequence[Placed], cuts: Sequence[Pattern], wanted: Wanted, today: Mapping[str, tuple[Standing, ...]]
+    pool: Pool,
+    gpus: Sequence[Placed],
+    cuts: Sequence[Pattern],
+    wanted: Wanted,
+    today: Mapping[str, tuple[Standing, ...]],
 ) -> list[tuple[Placed, Pattern]]:
     """Which GPU is cut how, so that most of today's instances may stay."""
+    known: dict[tuple[tuple[Standing, ...], tuple[tuple[str, int], ...]], int] = {}
+
+    def kept(gpu: Placed, cut: Pattern) -> int:
+        key = today.get(gpu.name, ()), tuple(sorted(cut.items()))
+        if key not in known:
+            known[key] = _kept(pool, key[0], cut, wanted)
+        return known[key]
+
     if not any(today.get(g.name) for g in gpus) or len(gpus) > _MOST_MATCHED:
         ordered = sorted(gpus, key=lambda g: not today.get(g.name))  # GPUs that are used today are used again
         return list(zip(ordered, cuts, strict=False))
@@ -54,41 +73,73 @@ def _matched(
     size = len(gpus)
     for g, gpu in enumerate(gpus):
         for c in range(size):
-            kept = _kept(today.get(gpu.name, ()), cuts[c], wanted) if c < len(cuts) else 0
-            assignment.add_arc_with_cost(g, c, -kept)
+            # Of GPUs that keep as much, the first.
+            assignment.add_arc_with_cost(g, c, g - len(gpus) * kept(gpu, cuts[c]) if c < len(cuts) else 0)
     assignment.solve()
     pairs = [(gpus[g], cuts[c]) for g in range(size) if (c := assignment.right_mate(g)) < len(cuts)]
     # Those that keep most take their models first, so that what they keep is not given away.
-    return sorted(pairs, key=lambda pair: -_kept(today.get(pair[0].name, ()), pair[1], wanted))
+    return sorted(pairs, key=lambda pair: -kept(*pair))
 
 
-def _kept(standing: Sequence[Standing], cut: Pattern, wanted: Wanted) -> int:
-    """Memory slices' worth of instances that may stay: their profile is in the cut, their model still wanted there."""
+def _kept(pool: Pool, standing: Sequence[Standing], cut: Pattern, wanted: Wanted) -> int:
+    """Instances that may stay: their profile is in the cut, their model still wanted there; then, whether all that the
+    cut has stands beside them.
+    """
     mine = Counter((s.profile, s.model, s.processes) for s in standing)
     by_profile: Counter[str] = Counter()
     for key, count in mine.items():
         by_profile[key[0]] += min(count, wanted[key])
-    return 16 * sum(min(count, cut.get(profile, 0)) for profile, count in by_profile.items()) + bool(standing)
-
-
-def _fill(pool: Pool, gpu: Placed, cut: Pattern, left: Wanted, standing: Sequence[Standing]) -> None:
-    """The instances of one GPU: what stays, then the others that its cut has room for."""
-    room = Counter(cut)
-    stays: list[tuple[str, int, str, int]] = []
+    number = sum(min(count, cut.get(profile, 0)) for profile, count in by_profile.items())
+    room, stays = Counter(cut), []
     for s in standing:
-        key = (s.profile, s.model, s.processes)
-        if room[s.profile] > 0 and left[key] > 0:
+        if room[s.profile] > 0 and wanted[s.profile, s.model, s.processes] > 0:
             room[s.profile] -= 1
-            left[key] -= 1
-            stays.append((s.profile, s.start, s.model, s.processes))
-    new: list[tuple[str, str, int]] = []
-    for profile in sorted(room, key=lambda name: _slices(pool, name), reverse=True):
-        for key in [k for k in left if k[0] == profile and left[k] > 0]:
-            taken = min(room[profile], left[key])
-            room[profile] -= taken
-            left[key] -= taken
-            new += [key] * taken
-    gpu.instances = _standing_together(pool, stays, new)
+            stays.append((s.profile, s.start))
+    return 16 * number + 2 * _stand(pool, list(room.elements()), stays) + bool(standing)
+
+
+def _stand(pool: Pool, names: Sequence[str], standing: Sequence[tuple[str, int]]) -> bool:
+    """Whether instances of these profiles find places beside others, which do not move."""
+    geometry = pool.device.mig
+    if not (names and standing) or geometry is None or WHOLE in (*names, *(name for name, _ in standing)):
+        return True
+    return geometry.place(names, standing) is not None
+
+
+@dataclass
+class _Filled:
+    """A GPU as it is filled: how many instances of each profile its cut has ``room`` for, what stays, what is new."""
+
+    pool: Pool
+    gpu: Placed
+    room: Counter[str]
+    stays: list[tuple[str, int, str, int]] = field(default_factory=list)
+    new: list[tuple[str, str, int]] = field(default_factory=list)
+
+    def keep(self, left: Wanted, standing: Sequence[Standing]) -> None:
+        """What stands today and is wanted stays."""
+        for s in standing:
+            key = (s.profile, s.model, s.processes)
+            if self.room[s.profile] > 0 and left[key] > 0:
+                self.room[s.profile] -= 1
+                left[key] -= 1
+                self.stays.append((s.profile, s.start, s.model, s.processes))
+
+    def add(self, left: Wanted, *, moving: bool) -> None:
+        """New instances, the largest first: those that stand beside what stays, or where it may be ``moving`` all."""
+        for profile in sorted(self.room, key=lambda name: _slices(self.pool, name), reverse=True):
+            for key in [k for k in left if k[0] == profile and left[k] > 0]:
+                taken = min(self.room[profile], left[key])
+                while taken and not (moving or self._beside([key] * taken)):
+                    taken -= 1
+                self.room[profile] -= taken
+                left[key] -= taken
+                self.new += [key] * taken
+
+    def _beside(self, more: Sequence[tuple[str, str, int]]) -> bool:
+        """Whether more instances find places where nothing that stays moves."""
+        standing = [(profile, start) for profile, start, _, _ in self.stays]
+        return _stand(self.pool, [key[0] for key in (*self.new, *more)], standing)
 
 
 def _slices(pool: Pool, profile: str) -> int:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 
 from perfpass.deploy.pack import decomposed, exact
 from perfpass.deploy.pack.problem import Packing, Problem
+from perfpass.deploy.pack.staying import Today
 
 # Choices of all models up to which the whole is given to CP-SAT; beyond, it is packed a part at a time.
 MOST_EXACT = 6000
@@ -16,11 +16,11 @@ _SPARE = 0.02
 _TIDY = 0.2  # what is kept for packings of the same cost that move and take less
 
 
-def solve(problem: Problem, limit_s: float, standing: Mapping[tuple[int, int], int] | None = None) -> Packing:
+def solve(problem: Problem, limit_s: float, today: Today | None = None) -> Packing:
     """The packing of least cost that was found in ``limit_s`` seconds, with a bound on the least.
 
-    Among those of that cost one that moves few of the instances that are ``standing`` (demand, choice) and takes few
-    slices. Raises UnsupportedError without OR-Tools.
+    Among those of that cost one that moves few of the instances of ``today`` and takes few slices; its patterns are
+    those of ``today.problem``, where the problem's own come first. Raises UnsupportedError without OR-Tools.
     """
     start = time.monotonic()
     end = start + (1 - _SPARE) * limit_s
@@ -41,5 +41,5 @@ def solve(problem: Problem, limit_s: float, standing: Mapping[tuple[int, int], i
             better = decomposed.improved(problem, (dict(found.instances), dict(found.gpus)), point, tidy)
             found = exact.packing(problem, *better, found.bound)
     if found.status in ("optimal", "feasible") and small and (now := time.monotonic()) < end - 0.1:
-        found = exact.tidied(problem, found, standing or {}, min(end, now + _TIDY * limit_s))
+        found = exact.tidied(found, today or Today(problem, {}), min(end, now + _TIDY * limit_s))
     return replace(found, seconds=time.monotonic() - start)

@@ -18,7 +18,7 @@ from perfpass.declared import Anything, Exactly, Items, Table, Text
 from perfpass.errors import ArgumentError, FormatError, missing_package
 from perfpass.prediction import notebook_html, plots_of
 from perfpass.predictors.estimate import Bounds
-from perfpass.text import columns, digits, printable, shown_value, unknown
+from perfpass.text import columns, digits, printable, shown_value, size, unknown
 from perfpass.whole_file import replacing, write_whole
 
 SCHEMA_VERSION = 1
@@ -162,10 +162,11 @@ class Sweep:
         asked = self.take(np.flatnonzero(self.ok))
         shown = asked.take(np.arange(min(len(asked), _SHOWN)))
         figures = [name for name in self.figures if name != "fits"]
-        rows = [tuple(name for name in (*said, *figures))]
+        # Bytes are read as sizes; files keep the column's name and unit.
+        rows = [tuple(name.removesuffix("_bytes") for name in (*said, *figures))]
         for i in range(len(shown)):
             settings = [_cell(shown.columns[name][i]) for name in said]
-            rows.append((*settings, *(_cell(shown.columns[name][i]) for name in figures)))
+            rows.append((*settings, *(_figure(name, shown.columns[name][i]) for name in figures)))
         without = len(self) - len(asked)
         title = f"{printable(self.model)}: {len(self):,} points" + (f", {without:,} of them without" if without else "")
         lines = [title + (" figures" if without else ""), _whole(rows)]
@@ -190,6 +191,10 @@ def _whole(rows: Sequence[tuple[str, ...]]) -> str:
         return text
     half = (len(rows[0]) + 1) // 2
     return f"{_whole([row[:half] for row in rows])}\n{_whole([row[:1] + row[half:] for row in rows])}"
+
+
+def _figure(name: str, value: Any) -> str:
+    return size(float(value)) if name.endswith("_bytes") else _cell(value)
 
 
 def _cell(value: Any) -> str:

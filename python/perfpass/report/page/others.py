@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from perfpass.deploy.difference.text import otherwise
 from perfpass.errors import FormatError, UnsupportedError
 from perfpass.interval import Interval
 from perfpass.report import mig_charts, sweep_charts
@@ -144,11 +143,15 @@ def _step(step: Any) -> str:
     return step if isinstance(step, str) else ", ".join(f"{k} {v}" for k, v in step.items() if v not in (None, "", []))
 
 
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def diff_page(found: Mapping[str, Any]) -> Page:
     """What changed from one model to another, as ratios with their intervals."""
     said = {"batch": lambda value: f"batch {value}", "cuda_graph": lambda value: "as a CUDA graph"}
     way = ", ".join(said.get(name, str)(value) for name, value in found["workload"].items() if value is not None)
-    changed = "".join(f", {words}" for words in otherwise(found["change"]))
+    changed = "".join(f", {name} {_word(value)}" for name, value in found["change"].items())
     tone: Tone = _TONES.get(found["answer"], "plain") if found["limits"] else "plain"
     lead = (f"{found['old']} -> {found['new']}{changed}", f"Ratios are new over old; {way}.")
     sections = [
