@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
+import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -92,6 +94,29 @@ def test_more_that_differs_makes_a_ratio_wider():
         for change in ({}, {"version": "2.9"}, {"precision": "fp16"}, {"precision": "fp16", "runtime": "tensorrt"})
     ]
     assert widths[0] == 0 and widths == sorted(widths) and len(set(widths)) == 4
+
+
+def test_what_is_learned_and_what_is_priced_by_operators_share_nothing():
+    path = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")
+    old, strange = perfpass.load(path), with_operator(path, "Erf")
+    found = perfpass.diff(old, strange, "a10")
+    latency = ratios(found)["a10", "latency"]
+    both = [perfpass.predict(one, "a10").latency_ms for one in (old, strange)]
+    widths = [math.log(one.high / one.low) / 2 for one in both]
+    assert latency.log_half_width == pytest.approx(math.hypot(*widths))
+    assert latency.interval.low < 1.0 < latency.interval.high and "nothing was learned of" in str(found)
+    known = ratios(perfpass.diff(old, with_operator(path, "Sin"), "a10"))["a10", "latency"]
+    assert known.log_half_width < 0.2 * latency.log_half_width
+
+
+def with_operator(path, op):
+    """A file's network with one more operator behind its first."""
+    model = onnx.load(path, load_external_data=False)
+    first, *rest = model.graph.node
+    for node in rest:
+        node.input[:] = ["more" if name == first.output[0] else name for name in node.input]
+    model.graph.node.insert(1, onnx.helper.make_node(op, [first.output[0]], ["more"]))
+    return perfpass.load(model.SerializeToString())
 
 
 def test_a_cuda_graph_is_of_both_or_a_change_that_widens_the_ratio():

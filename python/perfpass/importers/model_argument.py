@@ -221,9 +221,11 @@ def _named(text: str, path: Path) -> ModelArgument:
     like = nearest(path.name, _models_in(path.parent)) or nearest(asked[0], names) or nearest(asked[1], names)
     like = like or (nearest(whole, names) if whole else "")
     begin = "A" if like or why else "a"
+    end = "." if why and not like else ";"
     raise FileError(
-        f"{shown(text)}: neither a file nor a known model;{like}{why} {begin} model is an ONNX or GGUF file, a Hugging "
-        "Face config.json or its folder, the name of a network or of a repository, timm:NAME or torchvision:NAME"
+        f"{shown(text)}: neither a file nor a known model{end}{like}{why} {begin} model is an ONNX or GGUF file, a "
+        "Hugging Face config.json or its folder, the name of a network or of a repository, timm:NAME or "
+        "torchvision:NAME"
     )
 
 

@@ -25,6 +25,7 @@ _CAUSES = {
     "kinds": "another mix of operators",
     "host": "another share of the host's time",
     "tensors": "tensors that are not in both",
+    "another road": "operators of one that nothing was learned of: it is priced operator by operator, the other not",
 }
 _SHOWN = 12
 # Of the time by class, what is too little to be named as a reason.

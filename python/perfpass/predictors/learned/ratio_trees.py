@@ -49,6 +49,7 @@ _TOO_MANY = 0.5
 # than the time falls.
 HOST_COUNTS = 0.125
 _ENOUGH = 100.0
+STRANGE = "operators that no "  # begins the reason of a network with operators that nothing was learned of
 _HOST_REASON = "bound by the host, which issues the operators one by one; its speed is not known"
 _OLD_HOST_REASON = (
     "timed with PyTorch of 2018 to 2020 on the host of its laboratory, which is in the figure: not to be compared with "
@@ -499,7 +500,7 @@ class RatioTrees(ABC):
         only = instead or f", and only vision models were learned from{s.where}"
         reason = f"no convolution or patch embedding: not a vision model{only}"
         notes.add(beyond, no_convolution, reason, vouched=beyond < 2)
-        _note_operators(notes, tables, self._known_operators, f"operators that no {s.network} has")
+        _note_operators(notes, tables, self._known_operators, f"{STRANGE}{s.network} has")
         macs = tables.sums(tables.table.macs * tables.count) / batch
         lowest, highest = support["macs_per_sample"]
         notes.add(
