@@ -127,8 +127,8 @@ def _pages(options: Any) -> list[Any]:
     if any(served):
         if not all(served) or len(options.models) > 1 or len(options.device) > 1:
             raise ArgumentError("a served language model has a page of its own: give one model and one device")
-        unread = ("assume", "compiled", "layout", "cuda_graph", *OF_RUN, *OF_LIMITS)
-        refuse(options, unread, "the page of a served language model")
+        of_networks = ("assume", "compiled", "layout", "cuda_graph", *OF_RUN, *OF_LIMITS)
+        refuse(options, of_networks, "the page of a served language model")
         return [_served(options)]
     refuse(options, _OF_SERVED, "the page of a run")
     return [_runs(options)]
