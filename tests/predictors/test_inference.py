@@ -234,3 +234,33 @@ def test_tf32_is_never_slower_than_fp32(recorded, board, runtime):
                 seconds[precision] = float(found.median[0])
                 assert found.low[0] < found.median[0] < found.high[0]
             assert seconds["tf32"] <= seconds["fp32"] * (1 + 1e-9), (name, batch)
+
+
+@pytest.mark.parametrize(("where", "batch"), [("a10", 1), ("t4", 1), ("l4", 32)])
+def test_one_operator_that_nothing_was_learned_of_makes_no_other_network_of_it(where, batch):
+    """Each more takes some time more: none hands the whole network to another way of pricing."""
+    import perfpass
+    from perfpass.importers import torchvision_schemas
+
+    torchvision_schemas.define()
+    import torch
+    from torchvision.models import resnet50
+
+    class More(torch.nn.Module):
+        def __init__(self, times):
+            super().__init__()
+            self.network, self.times = resnet50(), times
+
+        def forward(self, x):
+            for _ in range(self.times):
+                x = torch.erf(x)
+            return self.network(x)
+
+    def asked(times):
+        return perfpass.predict(More(times), device=where, input_shape=(3, 224, 224), batch=batch)
+
+    found = [asked(times) for times in (0, 1, 2, 4)]
+    medians = [one.latency_ms.median for one in found]
+    assert medians == sorted(medians) and medians[-1] < 1.15 * medians[0]
+    assert found[1].latency_ms.high / found[1].latency_ms.low > found[0].latency_ms.high / found[0].latency_ms.low
+    assert any("erf" in reason for reason in found[1].support.reasons)

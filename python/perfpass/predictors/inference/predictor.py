@@ -22,6 +22,8 @@ from perfpass.predictors.learned.ratio_trees import (
     RatioTrees,
     Settings,
     TimePrediction,
+    convolves,
+    fade,
 )
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, sustained_flops
@@ -41,6 +43,9 @@ _AUTOCAST = ("amp", "amp_bf16")
 _NEWER_FROM = (8, 0), "2020"
 _OLDER_HOST = (2.0, 2.0)
 # Groups of operators with a weight, which autocast casts.
+# Shares of the time that operators of no measured network take. Trees that know all others of it answer as before for
+# what takes little: one more operator would else make a network as much faster or slower as the two answers differ.
+_STRANGE = (0.05, 0.25)
 _WEIGHED = np.array([g.startswith("conv") or g in ("dense", "recurrent") for g in GROUPS])
 
 
@@ -134,20 +139,21 @@ class InferencePredictor(RatioTrees):
     def _beyond_trees(
         self, seconds: np.ndarray, tables: Tables, networks: Tables, way: Way, distance: np.ndarray
     ) -> np.ndarray:
-        weight = self._fade(way, distance) * (1.0 - self._foreign(tables))
-        unlike = np.flatnonzero(weight < 1.0)
-        if way.device.kind != "gpu" or not len(unlike):
+        trees = self._fade(way, distance) * convolves(tables)
+        priced = np.flatnonzero((trees < 1.0) | tables.any(self._strange(tables)))
+        if way.device.kind != "gpu" or not len(priced):
             return seconds
-        if len(unlike) < len(weight):
-            steps = seconds.shape[1]
-            networks = networks.take((unlike[:, None] * steps + np.arange(steps)).ravel())
+        steps = seconds.shape[1]
+        if len(priced) < len(trees):
+            networks = networks.take((priced[:, None] * steps + np.arange(steps)).ravel())
         from perfpass.predictors.inference.operators import OperatorTimes
 
         times = self._times or OperatorTimes.load()
-        found = np.log(times.seconds(networks, way).total).reshape(len(unlike), -1)
-        share = weight[unlike, None]
+        found = times.seconds(networks, way)
+        strange = networks.sums(found.row * self._strange(networks)) / found.total
+        share = trees[priced, None] * fade(strange, _STRANGE).reshape(-1, steps)
         seconds = seconds.copy()
-        seconds[unlike] = share * seconds[unlike] + (1.0 - share) * found
+        seconds[priced] = share * seconds[priced] + (1.0 - share) * np.log(found.total).reshape(-1, steps)
         return seconds
 
     def _instead(self, way: Way) -> tuple[int, str]:

@@ -422,9 +422,11 @@ class RatioTrees(ABC):
 
     def _foreign(self, tables: Tables) -> np.ndarray:
         """[N] 1 where a network is of a kind that was not measured: without a convolution, or of other operators."""
-        operators = np.asarray(tables.table.op)
-        strange = tables.any(~self._known_operators[operators]) | ~tables.any(_CONVOLUTIONS[operators])
-        return np.asarray(strange, dtype=np.float64)
+        return np.asarray(tables.any(self._strange(tables)) | ~convolves(tables), dtype=np.float64)
+
+    def _strange(self, tables: Tables) -> np.ndarray:
+        """[R] whether a row's operator is in no measured network."""
+        return np.asarray(~self._known_operators[np.asarray(tables.table.op)])
 
     def _issue(self, features: np.ndarray) -> np.ndarray:
         """[N] time of the host to issue the operators over that of the device."""
@@ -496,7 +498,7 @@ class RatioTrees(ABC):
             lambda i: f"no close relative among the {s.networks} (distance {distance[i]:.2f})",
             vouched=True,
         )
-        no_convolution = ~tables.any(_CONVOLUTIONS[np.asarray(tables.table.op)])
+        no_convolution = ~convolves(tables)
         only = instead or f", and only vision models were learned from{s.where}"
         reason = f"no convolution or patch embedding: not a vision model{only}"
         notes.add(beyond, no_convolution, reason, vouched=beyond < 2)
@@ -551,6 +553,11 @@ def host_lack(issue: np.ndarray) -> np.ndarray:
 def scarcity(rows: np.ndarray | float) -> np.ndarray:
     """How little is known of a device by its records: 1 with none, a half with `_ENOUGH`."""
     return np.asarray(1.0 / (1.0 + np.asarray(rows) / _ENOUGH))
+
+
+def convolves(tables: Tables) -> np.ndarray:
+    """[N] whether a network has a convolution (or patch embedding)."""
+    return np.asarray(tables.any(_CONVOLUTIONS[np.asarray(tables.table.op)]))
 
 
 def fade(distance: np.ndarray, between: tuple[float, float]) -> np.ndarray:
