@@ -1,6 +1,23 @@
+#include <cstdlib>
+
 #include "bindings.hpp"
 
 namespace nb = nanobind;
+
+namespace {
+
+/// glibc gives arrays of more than 128 KiB pages of their own and hands free memory at the heap's top back to the
+/// kernel, until an array is freed that is larger: arrays up to its size are then made from memory that was used
+/// before. The largest that counts so, of which no page is written, is freed here at once. A program comes to this
+/// state by itself with the first such array that it frees; columns of ten thousand nodes are smaller, and would be
+/// cleared by the kernel for every graph anew.
+void keep_freed_memory() {
+  constexpr std::size_t kLargest = 31 << 20;
+  void* volatile array = std::malloc(kLargest);  // volatile: the pair must not be optimized away
+  std::free(array);
+}
+
+}  // namespace
 
 // perfpass.errors defines the Python classes; the core's codes map to them by name.
 const char* perfpass::bindings::python_class(ErrorCode code) {
@@ -25,6 +42,7 @@ const char* perfpass::bindings::python_class(ErrorCode code) {
 
 NB_MODULE(_core, m) {
   m.doc() = "The compiled core of perfpass; import perfpass instead.";
+  keep_freed_memory();
   nb::register_exception_translator([](const std::exception_ptr& p, void*) {
     try {
       std::rethrow_exception(p);

@@ -117,7 +117,8 @@ def test_bootstrap_refuses_an_unknown_command_and_lists_the_known_ones():
     assert run.returncode == 1
     assert "unknown command 'nonsense'" in run.stderr
     help_text = subprocess.run(["bash", "bootstrap.sh"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for command in ("demo", "test", "check", "sanitize", "lint", "typecheck", "tidy", "benchmark", "figures", "docs"):
+    checks = ("test", "check", "sanitize", "threads", "lint", "typecheck", "tidy")
+    for command in (*checks, "demo", "benchmark", "figures", "docs"):
         assert re.search(rf"^  {command} ", help_text, re.MULTILINE)
 
 

@@ -167,6 +167,13 @@ bool Lowering::infer_stated(InferContext& context, OpKind op) {
   return true;
 }
 
+/// As infer. In a function's body the caller's attributes stand under the body's names.
+bool Lowering::infer_known(const Scope& scope, InferContext& context) {
+  const Node& node = context.node;
+  const bool plain = node.domain.empty() && node.entry == nullptr && scope.call == nullptr;
+  return plain && node.outputs.size() == 1 && !node.outputs[0].empty() ? known_.infer(context) : infer(context);
+}
+
 /// Fills context.outputs and context.attributes, or throws: every tensor of a graph has a shape. `estimate`: the shape
 /// of an input is one.
 void Lowering::infer_shapes(const Scope& scope, InferContext& context, OpKind op, const Slot* first_output,
@@ -175,7 +182,7 @@ void Lowering::infer_shapes(const Scope& scope, InferContext& context, OpKind op
   bool certain = is_certain(context.entry) && !estimate;
   bool inferred = false;
   try {
-    inferred = infer_stated(context, op) || infer(context);
+    inferred = infer_stated(context, op) || infer_known(scope, context);
   } catch (const Error& e) {
     if (e.code() == ErrorCode::shape && certain) throw Misfit(e.what());
     if (e.code() != ErrorCode::shape || !use_declared(context, first_output, false)) throw;

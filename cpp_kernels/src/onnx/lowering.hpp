@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "onnx/inputs.hpp"
+#include "onnx/known_nodes.hpp"
 #include "onnx/model.hpp"
 #include "onnx/name_table.hpp"
 #include "perfpass/error.hpp"
@@ -129,6 +130,7 @@ class Lowering {
             const std::optional<StatedCosts>& stated = {});
   SourceNode source_of(const Node& node, std::span<const Value* const> inputs) const;
   bool infer_stated(InferContext& context, OpKind op);
+  bool infer_known(const Scope& scope, InferContext& context);
   void count_work(OpKind op, double repeat, std::span<const Value* const> inputs, std::span<const Value> outputs);
   void finish_notes();
 
@@ -159,7 +161,8 @@ class Lowering {
   std::unordered_map<std::string, std::size_t> function_index_;  // by domain, name and overload
   std::vector<Extent> function_extents_;                         // nodes 0: not counted yet
   bool has_bytes_ = false;                                       // constants of 8 bits or less exist
-  std::vector<const Value*> input_values_;                       // buffers of lower_operator
+  KnownNodes known_;
+  std::vector<const Value*> input_values_;  // buffers of lower_operator
   std::vector<Value> output_values_;
   std::vector<TensorId> input_ids_, output_ids_;
   std::string text_;          // buffer of display_name

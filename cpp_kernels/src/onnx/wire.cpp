@@ -358,6 +358,17 @@ class ModelReader : TensorReader {
   // ---- Attributes
 
   void attribute(Bytes message, Attribute& result, int depth) {
+    auto* known = known_attributes_.place(view(message));
+    if (known != nullptr && known->message == view(message)) {
+      result = known->value;
+      return;
+    }
+    read_attribute(message, result, depth);
+    // A graph is read each time: its nodes and its depth count.
+    if (known != nullptr && result.graph == nullptr) *known = {view(message), result};
+  }
+
+  void read_attribute(Bytes message, Attribute& result, int depth) {
     using Kind = Attribute::Kind;
     std::int64_t declared = 0;
     Kind stored = Kind::none;
@@ -486,6 +497,7 @@ class ModelReader : TensorReader {
   }
 
   std::size_t nodes_ = 0;
+  KnownMessages<Attribute> known_attributes_;
 };
 
 }  // namespace

@@ -10,6 +10,7 @@
 
 #include "onnx/model.hpp"
 #include "onnx/protobuf_fields.hpp"
+#include "support/text_hash.hpp"
 
 namespace perfpass::onnx {
 
@@ -38,6 +39,27 @@ void each_number(const Field& field, const Excerpt& file, Wire element, Visit vi
     for (std::uint64_t value = 0; reader.next_packed<std::uint64_t>(value);) visit(value);
   }
 }
+
+/// Short messages and what was read of them, by hash, the last one wins: the layers of a model repeat some dozens of
+/// types and attributes.
+template <typename T>
+class KnownMessages {
+ public:
+  struct Entry {
+    Text message;
+    T value;
+  };
+
+  /// The place of a message, which may hold another one; nullptr where messages like it are not kept.
+  Entry* place(Text message) noexcept {
+    constexpr std::size_t kLongest = 128;
+    if (message.empty() || message.size() > kLongest) return nullptr;
+    return &entries_[hash_text(message) % entries_.size()];
+  }
+
+ private:
+  std::array<Entry, 256> entries_{};
+};
 
 class WireReader {
  protected:

@@ -8,7 +8,6 @@
 #include "onnx/contents.hpp"
 #include "perfpass/error.hpp"
 #include "support/text.hpp"
-#include "support/text_hash.hpp"
 
 namespace perfpass::onnx {
 namespace {
@@ -207,19 +206,14 @@ void TensorReader::value_info(Bytes message, ValueInfo& result) {
 }
 
 void TensorReader::declared_type(Bytes message, ValueInfo& result) {
-  constexpr std::size_t kLongest = 128;
-  if (message.empty() || message.size() > kLongest) {
+  auto* known = known_types_.place(view(message));
+  if (known == nullptr || known->message != view(message)) {
     type(message, result, 0);
-    return;
-  }
-  KnownType& known = known_types_[hash_text(view(message)) % known_types_.size()];
-  if (known.message != view(message)) {
-    type(message, result, 0);
-    known = {view(message), result};
+    if (known != nullptr) *known = {view(message), result};
     return;
   }
   const Text name = result.name;
-  result = known.value;
+  result = known->value;
   result.name = name;
 }
 

@@ -1,8 +1,6 @@
 // TensorProto, SparseTensorProto and ValueInfoProto: types and shapes, and the contents of small constants.
 #pragma once
 
-#include <array>
-
 #include "onnx/wire_reader.hpp"
 
 namespace perfpass::onnx {
@@ -27,12 +25,7 @@ class TensorReader : protected WireReader {
   void tensor_type(Bytes message, ValueInfo& result);
   void shape(Bytes message, ValueInfo& result);
 
-  /// A type as it was read once: the layers of a model repeat some dozens of them.
-  struct KnownType {
-    Text message;
-    ValueInfo value;  // its name is of another value
-  };
-  std::array<KnownType, 256> known_types_{};  // by hash, the last one wins
+  KnownMessages<ValueInfo> known_types_;  // their names are of other values
 };
 
 }  // namespace perfpass::onnx

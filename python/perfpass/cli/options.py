@@ -290,8 +290,7 @@ def add_json(command: Any, instead_of: str = "the table") -> None:
 
 def print_json(value: Any) -> None:
     """Strict JSON: ASCII only, and an error rather than NaN or infinity."""
-    json.dump(value, sys.stdout, indent=2, allow_nan=False)
-    print()
+    print(json.dumps(value, indent=2, allow_nan=False))  # at once: dump would write a thousand pieces
 
 
 def add_cost(command: Any) -> None:

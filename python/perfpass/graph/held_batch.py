@@ -19,7 +19,7 @@ def check_held(graph: OpGraph, batch: Any) -> None:
     """
     if not isinstance(batch, int) or isinstance(batch, bool) or batch < 1:
         raise ArgumentError(f"batch must be a whole number of at least 1, got {shown_value(batch)}")
-    shapes = [shape for tensor in graph.graph_inputs if (shape := graph.shape(int(tensor)))]
+    shapes = [shape for shape in map(graph.core.shape, graph.graph_inputs.tolist()) if shape]
     if not shapes or any(batch in shape or (len(shape) <= 3 and shape[0] % batch == 0) for shape in shapes):
         return
     shown = ", ".join(str(list(shape)) for shape in shapes[:3]) + (", ..." if len(shapes) > 3 else "")

@@ -482,13 +482,12 @@ def _few(names: Mapping[str, int]) -> str:
 
 def _read(graph: OpGraph) -> dict[str, Any]:
     """What a run reads: each input's name, shape with the batch, and type, and the sizes that nobody asked for."""
+    core, tensors = graph.core, graph.graph_inputs  # Relay's parameters may be a thousand of them
     inputs = [
-        {
-            "name": graph.string(int(graph.tensor_name[t])),
-            "shape": list(graph.shape(int(t))),
-            "dtype": DTYPES[int(graph.tensor_dtype[t])],
-        }
-        for t in graph.graph_inputs
+        {"name": core.string(name), "shape": list(core.shape(tensor)), "dtype": DTYPES[dtype]}
+        for tensor, name, dtype in zip(
+            tensors.tolist(), graph.tensor_name[tensors].tolist(), graph.tensor_dtype[tensors].tolist(), strict=True
+        )
     ]
     return {"inputs": inputs, "assumed": list(graph.unasked)}
 

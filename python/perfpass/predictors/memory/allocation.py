@@ -174,7 +174,7 @@ def runs_of(run: Run, *, training: bool = False) -> Runs:
     else:
         reserved = reserved_bytes(run)
     tables = Tables.one(run.table)
-    elements = [float(prod(graph.shape(int(t)))) for t in graph.graph_inputs]
+    elements = [float(prod(shape)) for shape in map(graph.core.shape, graph.graph_inputs.tolist())]
     facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved, sum(elements), *(elements or [0.0])[:1])
     runs = Runs(
         tables,

@@ -1,0 +1,68 @@
+#include "onnx/known_nodes.hpp"
+
+#include <algorithm>
+#include <bit>
+
+namespace perfpass::onnx {
+
+KnownNodes::Key::Key(const InferContext& context) noexcept {
+  const auto& attributes = context.node.attributes;
+  if (attributes.size() + context.inputs.size() >= kMost) {
+    size_ = kMost + 1;
+    return;
+  }
+  add(reinterpret_cast<std::uintptr_t>(context.entry));
+  add(static_cast<std::uint64_t>(context.opset));
+  add(context.max_values);
+  add(attributes.size() << 32 | context.inputs.size());
+  for (const Attribute& attribute : attributes) add(reinterpret_cast<std::uintptr_t>(attribute.name.data()));
+  for (const Value* value : context.inputs) {
+    if (value == nullptr) {
+      add(~std::uint64_t{0});
+    } else {
+      add(*value);
+    }
+  }
+}
+
+void KnownNodes::Key::add(const Value& value) noexcept {
+  const std::size_t sizes = value.shape.size() + value.integers.size() + value.reals.size();
+  if (sizes >= kMost || value.has_elements) {
+    size_ = kMost + 1;
+    return;
+  }
+  const auto flags = static_cast<unsigned>(value.has_shape) | static_cast<unsigned>(value.has_values) << 1 |
+                     static_cast<unsigned>(value.is_constant) << 2;
+  add(static_cast<std::uint64_t>(value.dtype) | static_cast<std::uint64_t>(value.selects) << 8 |
+      std::uint64_t{flags} << 16 | value.shape.size() << 24 | value.integers.size() << 32 | value.reals.size() << 40);
+  for (const std::int64_t size : value.shape) add(static_cast<std::uint64_t>(size));
+  for (const std::int64_t number : value.integers) add(static_cast<std::uint64_t>(number));
+  for (const double number : value.reals) add(std::bit_cast<std::uint64_t>(number));
+}
+
+bool KnownNodes::Key::operator==(const Key& other) const noexcept {
+  return size_ == other.size_ && std::equal(words_.begin(), words_.begin() + size_, other.words_.begin());
+}
+
+bool KnownNodes::infer(InferContext& context) {
+  const Key key(context);
+  if (!key.is_whole()) return onnx::infer(context);
+  std::uint16_t& place = place_[key.hash() >> (64 - kBits)];
+  if (place != 0 && known_[place - 1].key == key) {
+    context.attributes = known_[place - 1].attributes;
+    context.outputs[0] = known_[place - 1].output;
+    return true;
+  }
+  if (!onnx::infer(context)) return false;
+  if (context.assumed) return true;  // who asks must learn of it
+  const Known known{key, context.attributes, context.outputs[0]};
+  if (place == 0) {
+    known_.push_back(known);
+    place = static_cast<std::uint16_t>(known_.size());
+  } else {
+    known_[place - 1] = known;
+  }
+  return true;
+}
+
+}  // namespace perfpass::onnx

@@ -1,0 +1,55 @@
+// What was inferred of a node holds for every node like it, and the layers of a model repeat some dozens.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "onnx/model.hpp"
+
+namespace perfpass::onnx {
+
+/// As infer (model.hpp), for nodes of ONNX's own operators with one output, whose attributes are those that the file
+/// states: equal bytes are then one attribute (KnownMessages), told by its place. `context` beside that must be what it
+/// is for the whole file.
+class KnownNodes {
+ public:
+  bool infer(InferContext& context);
+
+ private:
+  /// All that inference reads of a node; longer ones are inferred each time.
+  class Key {
+   public:
+    explicit Key(const InferContext& context) noexcept;
+    bool is_whole() const noexcept { return size_ <= kMost; }
+    /// Its high bits tell keys apart.
+    std::uint64_t hash() const noexcept { return hash_; }
+    bool operator==(const Key& other) const noexcept;
+
+   private:
+    static constexpr std::size_t kMost = 48;
+
+    void add(std::uint64_t word) noexcept {
+      if (size_ < kMost) words_[size_] = word;
+      ++size_;
+      hash_ = (hash_ ^ word ^ (word >> 32)) * 0x9e3779b97f4a7c15ULL;
+    }
+    void add(const Value& value) noexcept;
+
+    std::size_t size_ = 0;
+    std::uint64_t hash_ = 0;
+    std::array<std::uint64_t, kMost> words_;  // the first size_ are set
+  };
+  struct Known {
+    Key key;
+    NodeAttributes attributes;
+    Value output;
+  };
+
+  static constexpr int kBits = 9;
+  std::array<std::uint16_t, std::size_t{1} << kBits>
+      place_{};  // by hash: one more than the place in known_, the last one wins
+  std::vector<Known> known_;
+};
+
+}  // namespace perfpass::onnx
