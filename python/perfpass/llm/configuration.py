@@ -190,11 +190,20 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
         tied=body.tied,
         embedding_extra=body.embedding_extra,
         unmet=body.unmet,
-        max_positions=next((found for key in _POSITIONS if (found := fields.count(key, default=0))), 0),
+        max_positions=_positions(fields, body.window),
+        window=body.window,
         stored_as=dense,
         experts_stored_as=experts,
         packed_bytes=tuple(packed_bytes(content.get("quantization_config")).items()),
+        notes=body.notes,
     )
+
+
+def _positions(fields: Fields, window: int) -> int:
+    """Positions of prompt and answer together (of either, where an encoder reads prompts of any length); 0: unsaid."""
+    if window:
+        return window + fields.size("max_target_positions")
+    return next((found for key in _POSITIONS if (found := fields.count(key, default=0))), 0)
 
 
 def _order(layer: Layer) -> str:
