@@ -188,7 +188,10 @@ def _named(text: str, path: Path) -> ModelArgument:
 
     found = model_names.find(text)
     if found is not None:
-        return ModelArgument("hf", found.configuration, found.stored, found.notes)
+        notes = (*found.notes, *configuration_names.sounding(found.configuration))
+        return ModelArgument("hf", found.configuration, found.stored, notes)
+    if why := configuration_names.of_sound(text):
+        raise UnsupportedError(f"{shown(text)} {why}")
     if text.startswith(_TIMM):
         return ModelArgument("timm", text.removeprefix(_TIMM))
     whole, _, part = text.rpartition(":")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError, about
+from perfpass.importers import configuration_names
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
 from perfpass.llm import (
@@ -166,9 +167,11 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
             content = {**silent, **inherited, **{k: v for k, v in content[key].items() if v is not None}}
             break
     kind = str(content.get("model_type") or outer.get("model_type"))
+    reader = READERS.get(kind)
+    if reader is None and (why := configuration_names.types_of_sound(kind)):
+        raise UnsupportedError(f"{name} ({kind}) {why}")
     if content.get("is_encoder_decoder") and kind not in families_encoder_decoder.READERS:
         raise families_encoder_decoder.unknown(kind, name)
-    reader = READERS.get(kind)
     if reader is None:
         raise UnsupportedError(
             f"model_type {shown_value(outer.get('model_type') or kind)} ({name}) is none that is served token by token "

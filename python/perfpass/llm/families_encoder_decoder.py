@@ -102,7 +102,7 @@ READERS: dict[str, Callable[[Fields], Body]] = {
     "whisper": _whisper,
 }
 # Those that read what is no text.
-_SPEECH = ("speech_to_text", "speecht5", "moonshine")
+_SPEECH = ("speech_to_text", "moonshine")
 
 
 def unknown(kind: str, name: str) -> UnsupportedError:
