@@ -12,7 +12,7 @@ import pytest
 import perfpass
 from perfpass.errors import FileError, UnsupportedError
 from perfpass.graph import costs
-from perfpass.importers import catalogue, configuration_names
+from perfpass.importers import catalogue, configuration_names, sound_models
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_names import find
 from perfpass.importers.model_sources import huggingface, read_configuration
@@ -373,9 +373,8 @@ def test_language_models_whose_tokens_are_sound_say_what_follows(name, second):
 
 
 def test_no_name_is_both_refused_and_known():
-    refused = configuration_names._of_sound("names")
-    assert not refused.keys() & configuration_names.known().keys()
-    assert set(configuration_names._table()["sounding"]) <= configuration_names.first()
+    assert not sound_models.refused("names").keys() & configuration_names.known().keys()
+    assert set(sound_models._SOUNDING) <= configuration_names.first()
 
 
 def test_the_catalogue_costs_a_first_question_little():

@@ -86,31 +86,6 @@ def several(name: str) -> str:
 
 
 @functools.cache
-def _of_sound(key: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for entry in _table()["sound"]:
-        why = f"makes sound: {entry['is']}, and is no single network that is read here; instead: {entry['instead']}"
-        found |= dict.fromkeys((name.lower() for name in entry.get(key, ())), why)
-    return found
-
-
-def of_sound(name: str) -> str:
-    """Why a model that makes sound is not read, and what can be asked instead, as words; "" for any other name."""
-    return _of_sound("names").get(name.lower(), "")
-
-
-def types_of_sound(kind: str) -> str:
-    """The same of a model type that no command answers."""
-    return _of_sound("types").get(kind, "")
-
-
-def sounding(configuration: str) -> tuple[str, ...]:
-    """Of a language model whose tokens are sound: a sentence on what follows them and is not counted."""
-    said = _table()["sounding"].get(configuration)
-    return (said,) if said else ()
-
-
-@functools.cache
 def _parts() -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {}
     for pipeline in _table()["pipelines"]:

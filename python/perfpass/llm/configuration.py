@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError, about
-from perfpass.importers import configuration_names
+from perfpass.importers import sound_models
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
 from perfpass.llm import (
@@ -168,7 +168,7 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
             break
     kind = str(content.get("model_type") or outer.get("model_type"))
     reader = READERS.get(kind)
-    if reader is None and (why := configuration_names.types_of_sound(kind)):
+    if reader is None and (why := sound_models.by_type(kind)):
         raise UnsupportedError(f"{name} ({kind}) {why}")
     if content.get("is_encoder_decoder") and kind not in families_encoder_decoder.READERS:
         raise families_encoder_decoder.unknown(kind, name)
