@@ -12,7 +12,7 @@ import pytest
 import perfpass
 from perfpass.errors import FileError, UnsupportedError
 from perfpass.graph import costs
-from perfpass.importers import catalogue, configuration_names
+from perfpass.importers import catalogue, configuration_names, sound_models
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_names import find
 from perfpass.importers.model_sources import huggingface, read_configuration
@@ -332,8 +332,49 @@ def test_encoder_decoders_are_served_with_a_wide_support():
     assert found.support.level == "outside" and "encoder" in found.support.reasons[0]
     # The cache: keys and values of 32 heads of 64, in 24 layers of the decoder, for tokens read and written.
     assert model.cache_elements(576) == 24 * 576 * 2 * 32 * 64
-    with pytest.raises(UnsupportedError, match="perfpass predict openai/whisper-tiny"):
-        language_model("openai/whisper-tiny")
+    with pytest.raises(UnsupportedError, match="perfpass predict UsefulSensors/moonshine-tiny"):
+        language_model("UsefulSensors/moonshine-tiny")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("suno/bark", "gpt2-medium"),
+        ("hexgrad/Kokoro-82M", "ONNX"),
+        ("facebook/musicgen-large", "musicgen_decoder"),
+        ("microsoft/speecht5_tts", "facebook/bart-base"),
+        ("parler-tts/parler-tts-mini-v1", "perfpass.predict"),
+        ("sesame/csm-1b", "31 of a model of 4 layers"),
+        ("nari-labs/Dia-1.6B", "DiaForConditionalGeneration"),
+    ],
+)
+def test_models_of_sound_that_are_no_single_network_say_what_they_are_and_what_to_ask(name, said):
+    for asked in (understood, language_model, lambda one: perfpass.fit(one, "l4")):
+        with pytest.raises(UnsupportedError, match=rf"{name} makes sound: .*instead: .*{said}"):
+            asked(name)
+
+
+@pytest.mark.parametrize("kind", ["bark", "speecht5", "dia", "musicgen"])
+def test_configurations_of_such_models_are_refused_alike(kind):
+    for asked in (language_model, lambda content: huggingface(content, dtype="float32", causal=True)):
+        with pytest.raises(UnsupportedError, match=rf"{kind}.* makes sound: .*instead: "):
+            asked({"model_type": kind, "is_encoder_decoder": True})
+
+
+@pytest.mark.parametrize(
+    ("name", "second"), [("canopylabs/orpheus-3b-0.1-ft", "82 to a second"), ("xtts", "21.5 to a")]
+)
+def test_language_models_whose_tokens_are_sound_say_what_follows(name, second):
+    assert any(
+        second in note and "is not counted" in note.replace("are not", "is not") for note in language_model(name).notes
+    )
+    found = perfpass.predict_llm(name, "l4", input_length=100, output_length=200)
+    assert any(second in reason for reason in found.support.reasons)
+
+
+def test_no_name_is_both_refused_and_known():
+    assert not sound_models.refused("names").keys() & configuration_names.known().keys()
+    assert set(sound_models._SOUNDING) <= configuration_names.first()
 
 
 def test_the_catalogue_costs_a_first_question_little():

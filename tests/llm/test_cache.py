@@ -178,6 +178,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     "t5": {"d_model": 64, "d_kv": 16, "num_layers": 3, "num_decoder_layers": 4, "num_heads": 4, "d_ff": 96},
     "bart": _SIDES,
     "marian": _SIDES,
+    # Across a window of sound, of as many positions as the prompts above have tokens.
+    "whisper": {**_SIDES, "num_mel_bins": 16, "max_source_positions": TOKENS, "max_target_positions": 32},
 }
 _OWN_SIZES = ("n_embd", "d_model")
 
@@ -192,20 +194,31 @@ def configured(kind: str) -> Any:
     return transformers.CONFIG_MAPPING[kind](**{**base, **more})
 
 
+def made_by(configuration: Any) -> Any:
+    """The class that makes a family's model."""
+    import transformers
+
+    if configuration.model_type == "whisper":
+        return transformers.AutoModelForSpeechSeq2Seq
+    both = getattr(configuration, "is_encoder_decoder", False)
+    return transformers.AutoModelForSeq2SeqLM if both else transformers.AutoModelForCausalLM
+
+
 def ran(configuration: Any, **given: Any) -> Any:
     """The cache after one pass, in bf16."""
     import torch
-    import transformers
 
-    both = getattr(configuration, "is_encoder_decoder", False)
-    auto = transformers.AutoModelForSeq2SeqLM if both else transformers.AutoModelForCausalLM
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")
-        model = auto.from_config(configuration).to(torch.bfloat16).eval()
-        ids = torch.ones((SEQUENCES, TOKENS), dtype=torch.long)
-        if both:
+        model = made_by(configuration).from_config(configuration).to(torch.bfloat16).eval()
+        if configuration.model_type == "whisper":  # two frames of sound a position
+            frames = (SEQUENCES, configuration.num_mel_bins, 2 * TOKENS)
+            given["input_features"] = torch.ones(frames, dtype=torch.bfloat16)
+        else:
+            given["input_ids"] = torch.ones((SEQUENCES, TOKENS), dtype=torch.long)
+        if getattr(configuration, "is_encoder_decoder", False):
             given["decoder_input_ids"] = torch.ones((SEQUENCES, WRITTEN), dtype=torch.long)
-        out = model(input_ids=ids, use_cache=True, **given)
+        out = model(use_cache=True, **given)
     names = ("past_key_values", "cache_params", "state")
     return next(found for name in names if (found := getattr(out, name, None)) is not None)
 
@@ -259,13 +272,10 @@ COUNTED = [kind for kind in FAMILIES if kind not in ("bloom", "marian")]
 @pytest.mark.parametrize("kind", COUNTED)
 def test_a_familys_parameters_are_those_of_its_module(kind):
     import torch
-    import transformers
 
     configuration = configured(kind)
-    both = getattr(configuration, "is_encoder_decoder", False)
-    auto = transformers.AutoModelForSeq2SeqLM if both else transformers.AutoModelForCausalLM
     with torch.device("meta"):
-        module = auto.from_config(configuration)
+        module = made_by(configuration).from_config(configuration)
     # Biases of routers are buffers there.
     routers = ("e_score_correction_bias", "balancing_biases", "expert_bias")
     buffers = sum(b.numel() for name, b in module.named_buffers() if name.endswith(routers))

@@ -31,5 +31,10 @@ def _ids(board: str) -> tuple[str, ...]:
     return tuple(key for key in shipped().names if key != board and _BOARD.sub("", key) == product != key)
 
 
+def same_chip(one: Device, other: Device) -> bool:
+    """Whether two boards have as many SMs of one architecture at the same clock, whatever they are sold as."""
+    return _chip(one) == _chip(other)
+
+
 def _chip(board: Device) -> tuple[str, int, float]:
     return board.architecture, board.sm_count, board.clock_hz

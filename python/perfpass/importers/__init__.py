@@ -21,6 +21,7 @@ __all__ = [
     "operators",
     "readers",
     "safetensors_header",
+    "sound_models",
     "symbolic",
     "torch",
     "torch_allocations",

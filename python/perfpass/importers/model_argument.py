@@ -184,11 +184,14 @@ def _named(text: str, path: Path) -> ModelArgument:
         raise FileError(f"{shown(text)}: no such file;{nearest(path.name, beside) or ' give the path of the model'}")
     if built := _built(text):
         return built
-    from perfpass.importers import configuration_names, definitions, library_names, model_names
+    from perfpass.importers import configuration_names, definitions, library_names, model_names, sound_models
 
     found = model_names.find(text)
     if found is not None:
-        return ModelArgument("hf", found.configuration, found.stored, found.notes)
+        notes = (*found.notes, *sound_models.follows(found.configuration))
+        return ModelArgument("hf", found.configuration, found.stored, notes)
+    if why := sound_models.by_name(text):
+        raise UnsupportedError(f"{shown(text)} {why}")
     if text.startswith(_TIMM):
         return ModelArgument("timm", text.removeprefix(_TIMM))
     whole, _, part = text.rpartition(":")

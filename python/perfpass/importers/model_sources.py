@@ -100,7 +100,7 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
     ``causal``: with a language-modelling head where the configuration names no architecture.
     Raises UnsupportedError where the installed transformers cannot build it.
     """
-    from perfpass.importers import torchvision_schemas
+    from perfpass.importers import sound_models, torchvision_schemas
 
     with needs("transformers", "a Hugging Face configuration"):
         torchvision_schemas.define()
@@ -108,6 +108,8 @@ def huggingface(content: Mapping[str, Any], *, dtype: str, causal: bool, device:
         import transformers
 
     kind = _SAME_LAYERS.get(content["model_type"], content["model_type"])
+    if why := sound_models.by_type(kind):
+        raise UnsupportedError(f"model_type {kind!r} {why}")
     if kind not in transformers.CONFIG_MAPPING:
         raise UnsupportedError(
             f"model_type {kind!r} is unknown to transformers {transformers.__version__}; export the model to ONNX and "

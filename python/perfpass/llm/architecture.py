@@ -201,8 +201,10 @@ class LanguageModel:
     row of a further table, or that other kinds of tokens meet. ``tied``: the head shares the input embedding.
     ``stored_as``: the precision of the published checkpoint's matrices where its configuration says so, else "bf16";
     ``experts_stored_as`` likewise for experts. ``stored_bytes``: the weights of the file that it was read from, 0 where
-    none was. ``packed_bytes``: bytes of an element by precision, where the checkpoint's method states its own.
-    ``notes``: what was taken from its name or its file, a sentence each.
+    none was. ``window``: positions that an encoder of sound reads, whatever is said in them, 0 where a prompt has its
+    own length; ``max_positions`` then counts them and the tokens written together. ``packed_bytes``: bytes of an
+    element by precision, where the checkpoint's method states its own. ``notes``: what was taken from its name or its
+    file, a sentence each.
     """
 
     name: str
@@ -214,6 +216,7 @@ class LanguageModel:
     embedding_extra: int = 0
     unmet: int = 0
     max_positions: int = 0
+    window: int = 0
     stored_as: str = "bf16"
     experts_stored_as: str = "bf16"
     stored_bytes: int = 0
@@ -224,6 +227,24 @@ class LanguageModel:
     def layer_count(self) -> int:
         """Layers (a Nemotron-H block counts as one layer, as its configuration counts)."""
         return sum(count for count, _ in self.layers)
+
+    def passed_layers(self, *, decode: bool) -> float:
+        """Layers that a step passes, of two blocks each: a token that is written passes none of an encoder, and
+        attention across is a third block of a layer.
+        """
+        each = ((count, layer.encoder, layer.cross is not None) for count, layer in self.layers)
+        return sum(0.0 if decode and encoder else count * (1.5 if across else 1.0) for count, encoder, across in each)
+
+    def scoring_heads(self, *, decode: bool) -> float:
+        """Query heads of all layers, each as often as it scores a step's attended tokens (`perfpass.llm.costs.Step`):
+        an encoder's see all of a prompt, twice as many, and a decoder behind it none of them but across.
+        """
+        total = 0.0
+        for count, layer in self.layers:
+            if layer.attention:
+                often = (0.0 if decode else 2.0) if layer.encoder else float(decode or not layer.cross)
+                total += often * count * layer.attention.heads
+        return total
 
     @property
     def parameters(self) -> int:
@@ -258,6 +279,11 @@ class LanguageModel:
     def is_encoder_decoder(self) -> bool:
         """Whether an encoder reads the prompt."""
         return any(layer.encoder for _, layer in self.layers)
+
+    @property
+    def counts_sides_apart(self) -> bool:
+        """Whether ``max_positions`` are those of the prompt and of the answer, each, and not of both together."""
+        return self.is_encoder_decoder and not self.window
 
     @property
     def heads(self) -> int:

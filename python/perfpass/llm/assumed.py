@@ -20,10 +20,24 @@ TENSOR_RANKS = (1, 2, 4, 8)  # of one board of GPUs
 
 
 def lengths(model: LanguageModel, input_length: int | None, output_length: int | None) -> tuple[int, int]:
-    """Tokens of a prompt and of its answer; those that are not given are shorter where the model has fewer positions.
+    """Tokens of a prompt and of its answer; those that are not given are shorter where the model has fewer positions. A
+    window of sound is a prompt of its own length.
 
-    Raises ArgumentError where what is given leaves no position for the other.
+    Raises ArgumentError where what is given leaves no position for the other, and for another length of a window.
     """
+    if model.window:
+        if input_length not in (None, model.window):
+            raise ArgumentError(
+                f"{model.name} reads windows of {model.window:,} positions, got an input length of {input_length:,}: "
+                "leave it out, and ask for as many requests as the sound has windows"
+            )
+        input_length = model.window
+    if model.counts_sides_apart:
+        most = model.max_positions or INPUT_LENGTH
+        return (
+            min(INPUT_LENGTH, most) if input_length is None else input_length,
+            min(OUTPUT_LENGTH, most) if output_length is None else output_length,
+        )
     most = model.max_positions or INPUT_LENGTH + OUTPUT_LENGTH
     for given in (input_length, output_length):
         if given is not None and None in (input_length, output_length) and given >= most > 0 and model.max_positions:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError, about
+from perfpass.importers import sound_models
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
 from perfpass.llm import (
@@ -166,9 +167,11 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
             content = {**silent, **inherited, **{k: v for k, v in content[key].items() if v is not None}}
             break
     kind = str(content.get("model_type") or outer.get("model_type"))
+    reader = READERS.get(kind)
+    if reader is None and (why := sound_models.by_type(kind)):
+        raise UnsupportedError(f"{name} ({kind}) {why}")
     if content.get("is_encoder_decoder") and kind not in families_encoder_decoder.READERS:
         raise families_encoder_decoder.unknown(kind, name)
-    reader = READERS.get(kind)
     if reader is None:
         raise UnsupportedError(
             f"model_type {shown_value(outer.get('model_type') or kind)} ({name}) is none that is served token by token "
@@ -190,11 +193,20 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
         tied=body.tied,
         embedding_extra=body.embedding_extra,
         unmet=body.unmet,
-        max_positions=next((found for key in _POSITIONS if (found := fields.count(key, default=0))), 0),
+        max_positions=_positions(fields, body.window),
+        window=body.window,
         stored_as=dense,
         experts_stored_as=experts,
         packed_bytes=tuple(packed_bytes(content.get("quantization_config")).items()),
+        notes=body.notes,
     )
+
+
+def _positions(fields: Fields, window: int) -> int:
+    """Positions of prompt and answer together (of either, where an encoder reads prompts of any length); 0: unsaid."""
+    if window:
+        return window + fields.size("max_target_positions")
+    return next((found for key in _POSITIONS if (found := fields.count(key, default=0))), 0)
 
 
 def _order(layer: Layer) -> str:

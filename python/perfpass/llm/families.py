@@ -22,6 +22,8 @@ class Body:
     tied: bool
     embedding_extra: int
     unmet: int = 0
+    window: int = 0
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

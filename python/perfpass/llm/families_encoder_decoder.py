@@ -1,7 +1,9 @@
-"""Encoder-decoders, one reader per kind: T5 and its kin (arXiv:1910.10683), BART and its kin (arXiv:1910.13461).
+"""Encoder-decoders, one reader per kind: T5 and its kin (arXiv:1910.10683), BART and its kin (arXiv:1910.13461),
+Whisper (arXiv:2212.04356).
 
-The encoder reads a prompt once; each layer of the decoder attends to the tokens written so far and, across, to the
-encoder's. Conventions are those of the classes in transformers, as in `perfpass.llm.families`.
+The encoder reads a prompt once, or of Whisper a window of sound that is always as long; each layer of the decoder
+attends to the tokens written so far and, across, to the encoder's. Conventions are those of the classes in
+transformers, as in `perfpass.llm.families`.
 """
 
 from __future__ import annotations
@@ -63,12 +65,44 @@ def _bart(f: Fields) -> Body:
     return Body(hidden, body, True, positions + 4 * outer * hidden)
 
 
+# Positions of Whisper's encoder in a second: a frame of the spectrum every 10 ms, of which a convolution takes every
+# second one (arXiv:2212.04356, section 2.2).
+_POSITIONS_PER_SECOND = 50
+
+
+def _whisper(f: Fields) -> Body:
+    """Whisper and what was distilled from it: BART's layers without a bias of the keys, behind two convolutions.
+
+    The convolutions are a layer of the encoder, three matrices deep: of the spectrum's bands (whose products are twice
+    as many as counted, since it runs on frames) and of the hidden size.
+    """
+    hidden, window, written = (f.size(name) for name in ("d_model", "max_source_positions", "max_target_positions"))
+
+    def side(name: str) -> tuple[Attention, Mlp]:
+        heads, width = f.size(f"{name}_attention_heads"), f.size(f"{name}_ffn_dim")
+        dim = hidden // heads
+        return Attention(heads, heads, dim, dim, extra=3 * hidden), Mlp(width, 2, width + hidden)
+
+    convolutions = Layer(dense=Mlp(f.size("num_mel_bins") + hidden, 3, 2 * hidden), encoder=True)
+    attention, mlp = side("encoder")
+    encoder = Layer(attention=attention, dense=mlp, norms=4 * hidden, encoder=True)
+    attention, mlp = side("decoder")
+    decoder = Layer(attention=attention, cross=attention, dense=mlp, norms=6 * hidden)
+    body = [convolutions, *[encoder] * f.size("encoder_layers"), *[decoder] * f.size("decoder_layers")]
+    note = (
+        f"a request is one window of {window / _POSITIONS_PER_SECOND:g} s of sound, {window:,} positions whatever is "
+        "said in it; longer sound is a request for each window"
+    )
+    return Body(hidden, body, True, (window + written) * hidden + 4 * hidden, window=window, notes=(note,))
+
+
 READERS: dict[str, Callable[[Fields], Body]] = {
     **dict.fromkeys(("t5", "mt5", "umt5"), _t5),
     **dict.fromkeys(_BART, _bart),
+    "whisper": _whisper,
 }
 # Those that read what is no text.
-_SPEECH = ("whisper", "speech_to_text", "speecht5", "moonshine")
+_SPEECH = ("speech_to_text", "moonshine")
 
 
 def unknown(kind: str, name: str) -> UnsupportedError:

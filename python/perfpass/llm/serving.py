@@ -49,11 +49,14 @@ def check_runtime(runtime: str, device: Device) -> None:
         )
 
 
-def beyond_positions(model: LanguageModel, tokens: int) -> str:
-    """A sentence where prompt and answer together are longer than a model's positions, else empty."""
+def beyond_positions(model: LanguageModel, prompt: int, answer: int = 0) -> str:
+    """A sentence where prompt and answer are longer than a model's positions, else empty."""
+    tokens = max(prompt, answer) if model.counts_sides_apart else prompt + answer
     if not 0 < model.max_positions < tokens:
         return ""
     most = f"the {model.max_positions:,} positions of {model.name}"
+    if model.counts_sides_apart:
+        return f"a prompt or an answer of {tokens:,} tokens is beyond {most}"
     return f"{tokens:,} tokens, prompt and answer together, are beyond {most}"
 
 

@@ -113,6 +113,11 @@ def fit(
     load = Load(
         min(_CONTEXT, positions or _CONTEXT) if context is None else context, 1 if concurrency is None else concurrency
     )
+    if load.context <= (window := found.language.window):
+        raise ArgumentError(
+            f"a context of {load.context:,} tokens holds no answer of {found.language.name}, whose window of sound has "
+            f"{window:,} positions; it may have {window + 1:,} to {positions:,}, or leave it out"
+        )
     return _language(found, targets, settings, load, confidence, given, runtime)
 
 

@@ -252,8 +252,9 @@ def _transformers(
     low, usual, high = _weights(model, split, loaded)
     element = cache.type_bytes(kind, "transformers")
     share = math.ceil(model.layer_count / split.pipeline) / model.layer_count
-    prompt = load.context if model.is_encoder_decoder else 0
-    one = cache.in_transformers(model, load.context, prompt=prompt, element_bytes=element)
+    # Of a window of sound the decoder keeps what it wrote; of other prompts either side may have the whole context.
+    prompt = (model.window or load.context) if model.is_encoder_decoder else 0
+    one = cache.in_transformers(model, load.context - model.window, prompt=prompt, element_bytes=element)
     kept = {name: share * load.sequences * size for name, size in one.items()}
     whole = cache.total(kept)
     grown = whole / max(1, math.ceil(model.layer_count / split.pipeline))

@@ -9,6 +9,8 @@ from functools import lru_cache
 import numpy as np
 
 from perfpass.devices import Device
+from perfpass.devices import device as find_device
+from perfpass.devices.product import same_chip
 from perfpass.prediction import Interval
 from perfpass.predictors.energy import features
 from perfpass.predictors.estimate import Bounds
@@ -67,8 +69,25 @@ class EnergyPredictor(ComponentPredictor):
 
         At least what idle boards draw and at most what their limits give, so that energy times rate is a power.
         """
-        found = self.one(AT_RATE, features.serving_at_rate_rows([served], [tokens_per_s]), more)
-        return replace(found, value=_drawn(found.value, served.device, served.devices / tokens_per_s))
+        rows = features.serving_at_rate_rows([served], [tokens_per_s])
+        found, other = self.one(AT_RATE, rows, more), self._with_chip(served.device)
+        value = found.value
+        if other is not None:
+            alike = features.serving_at_rate_rows([replace(served, device=other)], [tokens_per_s])
+            value = value.scaled(float(self.fitted[AT_RATE].predict(alike)[0][0]) / value.median, value.unit)
+        return replace(found, value=_drawn(value, served.device, served.devices / tokens_per_s))
+
+    def _with_chip(self, device: Device) -> Device | None:
+        """The board that joules of ``device`` are told by: one of those learned from that has its chip, where it was
+        not learned from itself; None where there is no such board.
+
+        What it draws while it waits is told by the lower of their limits: a module's covers a host as well.
+        """
+        known = self.fitted[AT_RATE].names[0]
+        if device.id in known or not device.is_gpu:
+            return None
+        other = next((board for name in known if same_chip(board := find_device(name), device)), None)
+        return other and replace(other, power_limit_w=min(other.power_limit_w, device.power_limit_w))
 
     def serving_at_rates(
         self, served: Sequence[features.Served], tokens_per_s: np.ndarray, more: Mapping[str, float] | None = None
@@ -79,6 +98,9 @@ class EnergyPredictor(ComponentPredictor):
         lacking: dict[str, np.ndarray | float] = {"load": self.far(AT_RATE, rows), **(more or {})}
         low, high = self.log_bounds(AT_RATE, fitted.evidence(rows), spread, lacking)
         device = served[0].device
+        if other := self._with_chip(device):
+            alike = [replace(one, device=other) for one in served]
+            median = fitted.predict(features.serving_at_rate_rows(alike, tokens_per_s.tolist()))[0]
         scale = np.array([one.devices for one in served]) / tokens_per_s
         ends = min(device.idle_power_w, device.power_limit_w) * scale, device.power_limit_w * scale
         return Bounds(*(np.clip(v, *ends) for v in (median, median * np.exp(low), median * np.exp(high))))

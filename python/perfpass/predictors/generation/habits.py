@@ -241,7 +241,7 @@ def parts_of(
     moved = sum((work.parts[n].weight_bytes * s for n, s in left.items()), 0.0)
     kept = work.total("cache_bytes") * host.layers
     apart = sum((work.parts[n].flops * s for n, s in left.items()), 0.0) / host.bandwidth_bytes_s
-    heads = sum(count * layer.attention.heads for count, layer in model.layers if layer.attention)
+    heads = model.scoring_heads(decode=step.decode)
     passes = _SCORE_PASSES if arithmetic.scores_kept else 0.0
     scores = heads / split.tensor * np.asarray(step.attended, dtype=np.float64) * _SIXTEEN_BITS * passes
     routing = sum(work.parts[name].launches for name in ("experts", "shared_experts"))
@@ -260,7 +260,7 @@ def parts_of(
         linked=exchange.message_bytes / link_bytes_s(device, split.gpus) * ones,
         kernels=(float(work.total("launches")) + (_ROUTING_LAUNCHES - 1.0) * routing) * ones,
         messages=exchange.messages * ones,
-        layers=model.layer_count * ones,
+        layers=model.passed_layers(decode=step.decode) * ones,
         matrices=sum(work.parts[n].launches for n in packs) * ones,
         mixtures=sum(count for count, layer in model.layers if layer.experts) * ones,
         prompts=ones * (not step.decode),

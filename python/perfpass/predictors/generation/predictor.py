@@ -218,7 +218,7 @@ def offline(batch: Batch) -> Offline:
     (`generation.engines`).
     """
     found = with_unknown_kernels(_offline(batch), batch)
-    long = beyond_positions(batch.model, batch.input_tokens + batch.output_tokens)
+    long = beyond_positions(batch.model, batch.input_tokens, batch.output_tokens)
     return replace(found, support=found.support.at_most("outside", long)) if long else found
 
 

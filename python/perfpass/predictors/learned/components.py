@@ -41,6 +41,7 @@ class Form:
     its own (mostly logarithmic) unit. ``levels``: categories that make the groups, coarse to fine; ``support``: what is
     known where a level is the finest measured, in words. ``averaged``: levels whose corrected predictions are averaged
     (geometrically) for rows whose finest group was measured; other rows take the finest measured level alone.
+    ``given``: factors of components that other records taught, of all groups.
     """
 
     components: tuple[str, ...]
@@ -52,6 +53,7 @@ class Form:
     terms: tuple[Term, ...]
     noise: float
     support: tuple[str, ...]
+    given: tuple[tuple[str, float], ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON; an artefact keeps it to tell whether it fits this version."""
@@ -65,6 +67,7 @@ class Form:
             "terms": [[t.amplitude, list(t.equal), t.workload, t.traits] for t in self.terms],
             "noise": self.noise,
             "support": list(self.support),
+            **({"given": dict(self.given)} if self.given else {}),
         }
 
 

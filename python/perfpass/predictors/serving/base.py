@@ -185,7 +185,7 @@ def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Qua
     messages = costs.parts["collectives"]
     out[:, _WIRE] = messages.message_bytes / link_bytes_s(device, split)
     out[:, _MESSAGES] = messages.messages
-    out[:, _LAYERS] = model.layer_count
+    out[:, _LAYERS] = model.passed_layers(decode=step.decode)
     return out
 
 

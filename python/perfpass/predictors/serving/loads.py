@@ -82,7 +82,8 @@ def predict_loads(
     fits, most, problem = _room(model, device, serving, sizes)
     says = np.logical_and.reduce([b.high <= WIDEST_FACTOR**2 * b.low for b in (ttft, tpot)])
     problem = np.where((problem == "") & ~says, _WIDE, problem)
-    length = sizes.input_length + sizes.output_length
+    prompt, answer = sizes.input_length, sizes.output_length
+    length = np.maximum(prompt, answer) if model.counts_sides_apart else prompt + answer
     beyond = predictor.is_beyond(model, device, serving, sizes) | (fits == 0.0) | (0 < model.max_positions < length)
     width = tpot.high / np.maximum(tpot.low, 1e-300)
     level = np.full(len(rest), 0 if own.evidence == "measured" else 1)

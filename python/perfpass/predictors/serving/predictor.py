@@ -164,7 +164,7 @@ def predict_llm(
         found = replace(found, support=Support(found.support.level, (*found.support.reasons, *also)))
     if target.unread:
         found = replace(found, support=found.support.at_most("near", target.unread))
-    if long := beyond_positions(read, prompt + added + answer):
+    if long := beyond_positions(read, prompt + added, answer):
         found = replace(found, support=found.support.at_most("outside", long))
     asked: dict[str, Any] = {"input_length": input_length, "output_length": output_length, "concurrency": concurrency}
     asked |= {"runtime": runtime, "precision": precision, "tp": tp}

@@ -41,7 +41,8 @@ class Steps:
         self._setup = Setup(model, device, split, serving.quantization, runtime, serving.runtime_version)
         constants = ServingPredictor.load().constants
         self._kinds = np.array([1.0, constants["step.beyond"]])
-        layers = model.layer_count
+        # A tower of images writes nothing: its one step passes all layers.
+        layers = model.passed_layers(decode=True) or model.passed_layers(decode=False)
         self._fixed_s = layers * constants[f"step.layer_s.{runtime}"] + constants[f"step.step_s.{runtime}"]
         self._request_s = constants[f"step.request_s.{runtime}"] + host_s(serving)
         self._stages = split.pipeline

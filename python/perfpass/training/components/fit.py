@@ -7,6 +7,9 @@ import numpy as np
 from perfpass.predictors.learned.adapt import non_negative
 from perfpass.predictors.learned.components import Fitted, Form, Known, Rows, kernel, key_of, scaled
 
+# Of a measured value, what components without a given factor make at least. By hand.
+_LEAST_LEFT = 0.05
+
 
 def covariance_of(form: Form, rows: Rows) -> np.ndarray:
     """[N, N] covariance of all rows; what folds share (`fit`)."""
@@ -56,9 +59,20 @@ def fit_factors(form: Form, rows: Rows, measured: np.ndarray) -> tuple[dict[str,
             elif number == 0 and rows.apart[inside].all() and not rows.apart.all():
                 continue
             prior = _coarser(out, form.levels[:number], level, rows.categories[np.argmax(inside)], columns)
-            groups[str(key)] = non_negative(rows.components[inside], measured[inside], prior)
+            groups[str(key)] = _factors(form, rows.components[inside], measured[inside], prior)
         out.append(groups)
     return tuple(out)
+
+
+def _factors(form: Form, components: np.ndarray, measured: np.ndarray, prior: np.ndarray | None) -> np.ndarray:
+    """Factors [K] of a group, of which a form may give some: the others are fitted on what these leave."""
+    if not form.given:
+        return non_negative(components, measured, prior)
+    given = np.array([dict(form.given).get(name, np.nan) for name in form.components])
+    free = np.isnan(given)
+    left = np.maximum(measured - components[:, ~free] @ given[~free], _LEAST_LEFT * measured)
+    given[free] = non_negative(components[:, free], left, None if prior is None else prior[free])
+    return given
 
 
 def _coarser(
