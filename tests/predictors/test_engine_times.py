@@ -67,6 +67,19 @@ def test_the_rows_of_an_engine_sum_to_its_time(tables, board, runtime):
     assert found.total[0] >= max(found.device[0], found.host[0])
 
 
+def test_a_cache_is_as_fast_as_its_sms_read_it_where_memory_is_slow():
+    tables = tables_of(["layer_norm"], 1024)  # 8 MB, which a third of an L4's cache holds
+
+    def moving_s(name, *, engine):
+        board = replace(device(name), peak_flops=dict.fromkeys(device(name).peak_flops, 1e18))
+        way = Way(board, "fp16", "tensorrt")
+        return work(tables.table, way, engine=engine).seconds[0]
+
+    for name, faster in (("a100-80gb", False), ("h100-sxm5-80gb", False), ("l4", True), ("l40s", True)):
+        ratio = moving_s(name, engine=True) / moving_s(name, engine=False)
+        assert ratio == pytest.approx(1.0) if not faster else 0.2 < ratio < 0.6
+
+
 def test_an_engine_runs_8_bits_as_16_where_those_are_no_slower():
     tables = tables_of(["dense"] * 3, 2048)
     eight, sixteen = (

@@ -8,8 +8,10 @@ import torch
 from onnx import TensorProto, helper
 
 import perfpass
+from perfpass.devices import device
 from perfpass.features import operator_table
 from perfpass.graph import OPERATORS
+from perfpass.predictors.inference.operators import GRAPH_CYCLES
 
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 
@@ -100,3 +102,18 @@ def test_time_grows_with_the_steps_and_hardly_with_the_batch() -> None:
 
     assert ms(2048, 1) == pytest.approx(4 * ms(512, 1), rel=0.1)
     assert ms(512, 1) <= ms(512, 4) < 1.2 * ms(512, 1)
+
+
+def test_a_step_in_tensorrt_is_two_kernels_with_no_host_between() -> None:
+    board = device("v100-sxm2-16gb")
+
+    def step_s(runtime: str) -> float:
+        layer = torch.nn.LSTM(128, 128, batch_first=True)
+        found = [
+            perfpass.predict(layer, board, batch=1, input_shape=(steps, 128), precision="fp16", runtime=runtime)
+            for steps in (512, 1024)
+        ]
+        return (found[1].latency_ms.median - found[0].latency_ms.median) / 512 * 1e-3
+
+    assert step_s("tensorrt") == pytest.approx(2 * GRAPH_CYCLES / board.clock_hz, rel=0.2)
+    assert step_s("tensorrt") < 0.7 * step_s("onnxruntime")

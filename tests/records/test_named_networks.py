@@ -13,6 +13,7 @@ from perfpass.records import schema, tables
 from perfpass.records.location import data_directory
 from perfpass.records.named import ASKED_AS, questions
 from perfpass.records.named_models import network_of
+from perfpass.training.inference import operator_rows
 from perfpass.training.tasks import named
 
 
@@ -90,6 +91,34 @@ def test_gelu_that_onnxruntime_does_not_put_together_is_six_kernels(rows, known)
     assert count == {"onnxruntime": 24 * 6, "tensorrt": 24}
 
 
+def test_layer_norms_that_a_file_writes_out_are_four_kernels_in_engines_of_their_time(rows, known):
+    count = {}
+    for source, runtime in (
+        ("deeplearningexamples", "tensorrt"),
+        ("deeplearningexamples", "onnxruntime"),
+        ("demobert", "tensorrt"),
+    ):
+        one = rows[(rows.source == source) & (rows.runtime == runtime) & (rows.network == "bert-large")].head(1)
+        asked = questions(one).assign(source=one.source, runtime=one.runtime, caveats="")
+        table = named.tables_of(asked, Way(device("t4"), "fp16", runtime), known).tables.table
+        count[source, runtime] = table.count[table.op == OPERATORS.index("layer_norm")].sum()
+    fused = count["demobert", "tensorrt"]
+    assert fused == count["deeplearningexamples", "onnxruntime"] == 2 * 24 + 1
+    assert count["deeplearningexamples", "tensorrt"] == 4 * fused
+
+
+def test_paddles_deployed_predictor_is_asked_as_a_compiled_graph_and_teaches_as_it_did(rows):
+    paddle = rows[rows.runtime == "paddle"]
+    found = questions(paddle).runtime.groupby(paddle.source).unique()
+    assert {source: list(values) for source, values in found.items()} == {
+        "deeplearningexamples": ["torch"],
+        "paddle_zoo": ["torch.compile"],
+    }
+    taught = operator_rows.load().names
+    taught = taught[taught.runtime == "paddle"]
+    assert len(taught) and taught.precision.str.endswith(", eager").all()
+
+
 def test_a_model_of_pytorch_that_was_exported_whole_ran_whole(rows):
     tft = rows[(rows.network == "tft") & (rows.server == "triton")]
     scripts = tft[tft.runtime == "torchscript"]
@@ -105,6 +134,13 @@ def test_a_copy_that_a_source_timed_is_not_the_networks_time(rows):
     stated_s = rows.latency_ms[zoo.index] * 1e-3
     assert len(zoo) == 1
     assert (stated_s - zoo.measured_s).iloc[0] == pytest.approx(8 * 3 * 224 * 224 * 4 / PAGEABLE_COPY_BYTES_S)
+    # Of BGE in sessions without I/O bindings: 256 tokens' states of 768, in fp32.
+    bge = frame[(frame.source == "optimum_benchmark") & (frame.domain == "language") & (frame.batch == 8)]
+    sessions = bge[bge.runtime.isin(["onnxruntime", "onnxruntime+tensorrt"])]
+    assert sorted(sessions.runtime) == ["onnxruntime", "onnxruntime+tensorrt"]
+    copied_s = rows.latency_ms[bge.index] * 1e-3 - bge.measured_s
+    assert copied_s[sessions.index].to_numpy() == pytest.approx(8 * 256 * 768 * 4 / PAGEABLE_COPY_BYTES_S)
+    assert np.allclose(copied_s.drop(sessions.index), 0.0)
     kernl = frame[frame.source == "kernl"]
     assert np.allclose(kernl.measured_s, rows.latency_ms[kernl.index] * 1e-3)
 
@@ -146,7 +182,7 @@ def test_what_is_timed_around_a_network_is_no_question(rows):
 
 def test_sparse_weights_are_asked_as_sparse(rows, known):
     record = rows[rows.caveats.str.contains("sparse_2_4")].head(1)
-    asked = questions(record).assign(caveats=record.caveats)
+    asked = questions(record).assign(caveats=record.caveats, source=record.source)
     way = Way(device(asked.device.iloc[0]), "fp16", "tensorrt")
     sparse = named.tables_of(asked, way, known).tables
     dense = named.tables_of(asked.assign(caveats=""), way, known).tables

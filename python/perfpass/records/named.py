@@ -47,6 +47,10 @@ ASKED_AS = {
     "deepspeed": "tensorrt",
     "aitemplate": "tensorrt",
 }
+# (source, runtime) that is asked otherwise: the zoos of PaddleClas, PaddleDetection and PaddleSeg time Paddle's
+# deployed predictor, which rewrites a program's graph (normalizations into convolutions, activations behind them) and
+# issues what is left from C++, as a compiled graph of PyTorch is. Who trains in Paddle runs operators one by one.
+_DEPLOYED = {("paddle_zoo", "paddle"): "torch.compile"}
 # Frameworks of these records that ran attention as two products around a softmax: PyTorch has a fused one since 2.0,
 # transformers uses it since the end of 2023.
 _EAGER = ("torch", "torch.compile", "torchscript", "tensorflow", "mxnet", "paddle")
@@ -101,7 +105,8 @@ def _question(row: Any) -> tuple[Any, ...]:
     refused, definition = _refused(row), definition_of(row.network)
     if not refused and definition is None:
         refused = "network not known by a definition" if row.network else "network not named"
-    runtime = "tensorrt" if _TENSORRT in row.variant else ASKED_AS.get(row.runtime, "")
+    asked_as = _DEPLOYED.get((row.source, row.runtime)) or ASKED_AS.get(row.runtime, "")
+    runtime = "tensorrt" if _TENSORRT in row.variant else asked_as
     if not refused and not runtime:
         refused = f"runtime {row.runtime or 'not stated'} is not predicted"
     target = _device(row)

@@ -21,6 +21,7 @@ from perfpass.predictors.inference.levels import Levels
 from perfpass.predictors.inference.operators import (
     CALL_S,
     FAMILIES,
+    GRAPH_CYCLES,
     ISSUE_S,
     TF32_PRODUCTS,
     Seconds,
@@ -40,9 +41,6 @@ ENGINES = ("tensorrt", "onnxruntime")
 # Start and end of one kernel on the queue, at a clock of 1.6 GHz; it falls with the square of the clock, as starts take
 # cycles and boards of higher clocks need fewer of them.
 GAP_S, CLOCK_HZ, _CLOCK_EXPONENT = 4e-6, 1.6e9, 2.0
-# The same of a kernel that a CUDA graph replays: the middle of the 3,500 (B200) to 5,100 cycles (H100, L40S) that
-# measured products and attention take beside their work in one (`perfpass.predictors.kernels.physics`).
-GRAPH_CYCLES = 4300.0
 # Share of the operators that stay kernels of their own, by engine, before any level; products all do.
 FUSABLE: dict[str, tuple[str, ...]] = {
     "norm": ("norm", "softmax"), "pointwise": ("pointwise",), "move": ("move",),

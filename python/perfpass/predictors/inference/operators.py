@@ -77,7 +77,11 @@ _AREA_EXPONENT = {"vector": 0.2, "matrix": 0.3}
 _PROLOGUE_K = 32  # of the inner dimension, that filling a tile's pipeline costs
 # A fused attention's rate grows with the keys that a block of queries shares its start and its softmax over.
 _ATTENTION_KEYS = 350.0
-_CACHE_SPEED = 2.5  # of the last-level cache over memory's bandwidth
+# Of the last-level cache over memory's bandwidth; in engines what the SMs read of it, where that is more.
+_CACHE_SPEED = 2.5
+# Bytes that an SM has of the cache in a cycle, by microbenchmarks of Volta and Turing (Jia et al.: 2,155 GB/s on a
+# V100, 1,270 GB/s on a T4). Boards of slow memory (L4, L40S) have many times its bandwidth there.
+_SM_CACHE_BYTES = 18.0
 _CACHED_SHARE = 0.5  # of the cache that an operator finds its inputs and outputs in
 _GDDR_SHARE = 0.88  # of what HBM boards reach of their bandwidth (NeuSight's T4, P4 and L4)
 _LEAST_S = 1e-12  # of an operator without work
@@ -85,6 +89,7 @@ _LEAST_S = 1e-12  # of an operator without work
 # 256 units on a GTX 1080 Ti; the 139 to 234 us with 1,536 to 2,816 units on a TITAN Xp are within 30 % of this and the
 # reading (DeepBench's README).
 STEP_S = 10e-6
+_LOOPED, _STEP_KERNELS = ("tensorrt",), 2
 _STEP_SHARE = 0.85  # of the bandwidth that reading recurrent weights reaches
 _GENERIC_AREA = 25  # depthwise kernels beyond it take the libraries' generic one
 # Which reaches this share of vector units by itself, not of what other depthwise kernels reach: timm's networks that it
@@ -93,6 +98,10 @@ _GENERIC = GENERIC_DEPTHWISE / EFFICIENCY["conv_depthwise"][0]
 _COMPILED = ("torch.compile",)
 _MOST_KEPT = 64  # factors of ways that are asked again and again
 GAP_S = 3e-6  # ramps of one kernel on the queue
+# Start and end of one kernel where no host stands between two (a CUDA graph, a loop of an engine): the middle of the
+# 3,500 (B200) to 5,100 cycles (H100, L40S) that measured products and attention take beside their work in a graph
+# (`perfpass.predictors.kernels.physics`).
+GRAPH_CYCLES = 4300.0
 # The host, for one operator: dispatch of eager PyTorch and of graphs that are compiled or built.
 ISSUE_S = {"eager": 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
 CALL_S = {"eager": 60e-6, "compiled": 60e-6, "engine": 40e-6}  # of a whole run: its call, its first and last kernel
@@ -233,10 +242,11 @@ def work(
             compute = np.where(joined, 0.0, compute)
         moved = np.where(np.isin(kind, _KEPT), moved * _FUSED_KEPT, moved)
         issued = np.where(folded, 0.0, issued)
-    memory = _moving_s(moved, shares[:, 2], device)
+    cache_speed = _cache_speed(device) if engine else _CACHE_SPEED
+    memory = _moving_s(moved, shares[:, 2], device, cache_speed)
     seconds = np.asarray(smooth_maximum(compute, np.maximum(memory, _LEAST_S)))
     if stepped.any():
-        each = STEP_S + _moving_s(_step_bytes(table)[stepped], _STEP_SHARE, device)
+        each = _step_s(way) + _moving_s(_step_bytes(table)[stepped], _STEP_SHARE, device, cache_speed)
         in_turn = np.asarray(table.b, dtype=np.float64)[stepped] * each
         seconds[stepped] = smooth_maximum(seconds[stepped], in_turn)
     return Work(seconds * issued, kind, issued)
@@ -268,11 +278,27 @@ def _joined(table: OperatorColumns, graph: np.ndarray | None) -> np.ndarray:
     return np.asarray(JOINED[np.asarray(table.op)] & np.isin(size, of))
 
 
-def _moving_s(moved: np.ndarray, share: np.ndarray | float, device: Device) -> np.ndarray:
+def _cache_speed(device: Device) -> float:
+    """Of the last-level cache over memory's bandwidth."""
+    cycles = _SM_CACHE_BYTES * device.sm_count * device.clock_hz
+    return max(_CACHE_SPEED, cycles / device.memory_bandwidth_bytes_s)
+
+
+def _step_s(way: Way) -> float:
+    """Seconds of one step of a recurrent layer beside what it reads.
+
+    TensorRT runs a layer as a loop on the device: a product with the recurrent weights and the gates' kernel, each of
+    which starts and ends as a kernel of a graph does.
+    """
+    looped = way.runtime in _LOOPED and way.device.clock_hz > 0
+    return _STEP_KERNELS * GRAPH_CYCLES / way.device.clock_hz if looped else STEP_S
+
+
+def _moving_s(moved: np.ndarray, share: np.ndarray | float, device: Device, cache_speed: float) -> np.ndarray:
     """[R] seconds that ``moved`` bytes [R] take at ``share`` [R] of the bandwidths of memory and cache."""
     resident = np.minimum(1.0, _CACHED_SHARE * device.l2_bytes / np.maximum(moved, 1.0))
     reached = sustained_bandwidth(device) * (1.0 if device.memory_type.upper().startswith("HBM") else _GDDR_SHARE)
-    return np.asarray(moved * (1.0 - resident * (1.0 - 1.0 / _CACHE_SPEED)) / (reached * share))
+    return np.asarray(moved * (1.0 - resident * (1.0 - 1.0 / cache_speed)) / (reached * share))
 
 
 def _step_bytes(table: OperatorColumns) -> np.ndarray:
@@ -375,9 +401,9 @@ def for_core(way: Way) -> dict[str, Any]:
         "generic_depthwise": _generic(way),
         "generic_area": _GENERIC_AREA,
         "cache_bytes": _CACHED_SHARE * way.device.l2_bytes,
-        "cache_speed": _CACHE_SPEED,
+        "cache_speed": _cache_speed(way.device),
         "least_s": _LEAST_S,
-        "step_s": STEP_S,
+        "step_s": _step_s(way),
         "step_bandwidth": reached * _STEP_SHARE,
         "sms": max(way.device.sm_count, 1),
         "smoothness": SMOOTHNESS,

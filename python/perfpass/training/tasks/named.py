@@ -56,6 +56,16 @@ _MODELS_OWN = "the model in the server"  # a timing begins with it
 # such network (seen with 1.31, whose optimised graph of these five has a Gelu in fp32 and none in fp16).
 _GELU_WRITTEN_OUT = {("deeplearningexamples", "onnxruntime")}
 _GELU, _GELU_KERNELS = OPERATORS.index("gelu"), 6
+# (source, engine, domain) whose result comes back to the host inside of what is timed, in fp32: optimum's benchmark
+# runs its encoder by a session without I/O bindings ("use_io_binding: false" in the configuration beside each of these
+# runs), and both ways to halves (optimum's O4, TensorRT's fp16 flag) keep the types of inputs and outputs.
+_RESULT_COPIED = {
+    ("optimum_benchmark", engine, "language") for engine in ("onnxruntime", "onnxruntime+tensorrt")
+}  # fmt: skip
+# (source, engine) whose files write layer norms out (opset 13, before the operator of 17), in containers of 2021: that
+# TensorRT (8.0 to 8.2) runs two reductions and what is pointwise before and after the second, four kernels.
+_NORM_WRITTEN_OUT = {("deeplearningexamples", "tensorrt")}
+_NORM, _NORM_KERNELS = OPERATORS.index("layer_norm"), 4
 
 
 Chosen = Callable[[Way, str], Any]
@@ -122,12 +132,24 @@ def asked_of(rows: pandas.DataFrame, known: RecordedTables) -> tuple[pandas.Data
 
 
 def _copied_s(frame: pandas.DataFrame, known: RecordedTables) -> np.ndarray:
-    """[N] seconds that pictures in fp32 take to the device where a source timed that too; half of its time at most."""
+    """[N] seconds of copies in fp32 where a source timed them, too; half of the measured time at most.
+
+    Pictures to the device, an encoder's states from it.
+    """
     copied = frame.timing.str.startswith(schema.INPUT_COPIED).to_numpy()
+    result = [key in _RESULT_COPIED for key in zip(frame.source, frame.runtime, frame.domain, strict=True)]
     keys = list(zip(frame.table_source, frame.table_model, frame.table_size, strict=True))
     elements = {key: known.table(*key, 1).statics["input_elements_per_sample"] for key in set(keys)}
-    whole = 4.0 * np.array([elements[key] for key in keys]) * frame.batch.to_numpy() / PAGEABLE_COPY_BYTES_S
-    return np.where(copied, np.minimum(whole, 0.5 * frame.measured_s.to_numpy()), 0.0)
+    states = {key: _states(known.table(*key, 1)) for key, back in zip(keys, result, strict=True) if back}
+    each = np.where(copied, [elements[key] for key in keys], 0.0)
+    each = each + [states[key] if back else 0.0 for key, back in zip(keys, result, strict=True)]
+    whole = 4.0 * each * frame.batch.to_numpy() / PAGEABLE_COPY_BYTES_S
+    return np.minimum(whole, 0.5 * frame.measured_s.to_numpy())
+
+
+def _states(table: RecordedTable) -> float:
+    """Elements of an encoder's last hidden states: what its last normalization writes."""
+    return float(np.asarray(table.output_elements)[np.asarray(table.op) == _NORM][-1])
 
 
 def of_the_runtime(frame: pandas.DataFrame) -> pandas.Series:
@@ -171,25 +193,33 @@ class Asked:
 def tables_of(part: pandas.DataFrame, way: Way, known: RecordedTables) -> Asked:
     """The operator tables of questions that are asked in one way; of sparse weights where the record states them."""
     sparse = part.caveats.str.contains(_SPARSE_CAVEAT)
-    out = _writes_gelu_out(part, way)
-    keys = list(zip(part.table_source, part.table_model, part.table_size, part.batch, sparse, out, strict=True))
+    parts = _parts(part, way)
+    keys = list(zip(part.table_source, part.table_model, part.table_size, part.batch, sparse, parts, strict=True))
     unique = {key: i for i, key in enumerate(sorted(set(keys)))}
     bits, rate = WIDTHS[PRECISIONS[way.precision][0]], _rate(way.precision)
     each = [known.table(source, model, size, batch, bits) for source, model, size, batch, *_ in unique]
     each = [sparsity.as_run(t, rate, way.runtime) if key[4] else t for key, t in zip(unique, each, strict=True)]
-    each = [_written_out(t) if key[5] else t for key, t in zip(unique, each, strict=True)]
+    each = [_written_out(t, key[5]) for key, t in zip(unique, each, strict=True)]
     return Asked(_joined(each), each, np.array([key[3] for key in unique]), np.array([unique[key] for key in keys]))
 
 
-def _writes_gelu_out(part: pandas.DataFrame, way: Way) -> list[bool]:
-    if way.runtime != "onnxruntime" or way.precision != "fp16":
-        return [False] * len(part)
-    return [pair in _GELU_WRITTEN_OUT for pair in zip(part.source, part.runtime, strict=True)]
+def _parts(part: pandas.DataFrame, way: Way) -> list[tuple[tuple[int, int], ...]]:
+    """Of each question the operators that its file has in parts that the engine leaves apart, and their kernels."""
+    found = []
+    for source, engine in zip(part.source, part.runtime, strict=True):
+        asked_as = (source, engine) if engine == way.runtime else ()
+        gelu = way.precision == "fp16" and asked_as in _GELU_WRITTEN_OUT
+        pairs = ((gelu, (_GELU, _GELU_KERNELS)), (asked_as in _NORM_WRITTEN_OUT, (_NORM, _NORM_KERNELS)))
+        found.append(tuple(pair for written_out, pair in pairs if written_out))
+    return found
 
 
-def _written_out(table: RecordedTable) -> RecordedTable:
-    """Every GELU as so many pointwise operators on tensors of its size."""
-    return replace(table, count=np.asarray(table.count) * np.where(np.asarray(table.op) == _GELU, _GELU_KERNELS, 1))
+def _written_out(table: RecordedTable, parts: tuple[tuple[int, int], ...]) -> RecordedTable:
+    """Each operator of ``parts`` as so many of its kind on tensors of its size."""
+    count = np.asarray(table.count)
+    for operator, kernels in parts:
+        count = count * np.where(np.asarray(table.op) == operator, kernels, 1)
+    return replace(table, count=count)
 
 
 def _joined(found: list[RecordedTable]) -> Tables:
