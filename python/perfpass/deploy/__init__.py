@@ -17,5 +17,6 @@ __all__ = [
     "train_network",
     "train_network_advice",
     "training_files",
+    "training_run",
     "tune",
 ]

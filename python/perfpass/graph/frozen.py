@@ -166,8 +166,8 @@ def rebuilt(
     copies: np.ndarray | None = None,
     results: Sequence[int] | None = None,
 ) -> OpGraph:
-    """``graph`` with some of its nodes, other repetitions, nodes that only copy, or, in place of its results, a mean of each
-    of ``results``, which hands a gradient back and takes no memory.
+    """``graph`` with some of its nodes, other repetitions, nodes that only copy, or, in place of its results, a
+    mean of each of ``results``, which hands a gradient back and takes no memory.
     """
     order = np.arange(graph.node_count) if nodes is None else nodes
     made = {int(t) for node in order for t in graph.node_outputs(node) if t >= 0}
