@@ -113,7 +113,7 @@ def test_the_command_takes_any_network(capsys):
     assert json.loads(capsys.readouterr().out)["samples"] == 1e6
     for more, said in (
         (["--tp", "2"], "--tp has no meaning"),
-        (["--search"], "--search has no meaning"),
+        (["--search"], "needs a global batch"),
         (["--epochs", "2"], "--epochs are of --samples"),
         (["--samples", "9", "--tokens", "9"], "--tokens and --samples"),
     ):

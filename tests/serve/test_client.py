@@ -63,6 +63,15 @@ def test_an_answer_over_http_equals_the_function_s(client, method, models, how):
     assert found == expected and str(found) == str(expected) and found.to_dict() == expected.to_dict()
 
 
+def test_training_is_answered_of_any_network(client):
+    how = {"gpus": 8, "sharding": "zero3", "micro_batch": 8}
+    found = client.train_cost("resnet18", "a100", **how)
+    expected = perfpass.train_network_cost("resnet18", "a100", **how)
+    assert found == expected and str(found) == str(expected) and found.to_dict() == expected.to_dict()
+    with pytest.raises(ArgumentError, match="tensor has no meaning"):
+        client.train_cost("resnet18", "a100", tensor=2)
+
+
 def test_models_are_sent_in_every_form(client, examples, tmp_path):
     path = examples / "resnet50.onnx"
     expected = perfpass.predict(path, "t4")

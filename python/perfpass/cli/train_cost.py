@@ -17,16 +17,16 @@ from perfpass.cli.options import (
     texts,
 )
 from perfpass.cli.options import whole as whole_number
-from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.errors import ArgumentError
 
 _EPILOG = """\
 MODEL is a language model as for `perfpass llm`, or any other network as for `perfpass predict`. Language models are
 laid out over devices in every way; their batches are in sequences, and of an option that is left out the search tries
-all values. Other networks train in eager PyTorch with a replica on each device (DistributedDataParallel); their batches
-are in samples, and options of layouts have no meaning. --config reads the file that a framework is started with
-(torchtitan, DeepSpeed, Accelerate, Megatron-LM, NeMo, Megatron-Bridge), recognised by its content; options given here
-overrule it, and MODEL may be left out where it says which. Exit status: 0 it fits, 1 it does not (with nine chances
-in ten); other codes are those of errors.
+all values. Other networks train in eager PyTorch, each device on samples of its own; their batches are in samples,
+and of the options of layouts --sharding, --recompute (none, full) and --offload (none, optimizer, parameters) have a
+meaning. --config reads the file that a framework is started with (torchtitan, DeepSpeed, Accelerate, Megatron-LM, NeMo,
+Megatron-Bridge), recognised by its content; options given here overrule it, and MODEL may be left out where it says
+which. Exit status: 0 it fits, 1 it does not (with nine chances in ten); other codes are those of errors.
 
 examples:
   perfpass train-cost llama-3.1-8b --device h100 --gpus 8 --sharding zero3 --sequence 8192
@@ -35,13 +35,14 @@ examples:
   perfpass train-cost qwen2.5-7b --device rtx-4090 --framework torch --precision bf16_true --advise
   perfpass train-cost llama-2-7b --device rtx-4090 --lora-rank 16 --frozen nf4 --framework torch --sequence 2048
   perfpass train-cost resnet50 --device a100 --gpus 8 --micro-batch 256 --precision amp --samples 1281167 --epochs 90
+  perfpass train-cost timm:vit_large_patch16_224 --device rtx-4090 --gpus 4 --micro-batch 64 --sharding zero3 --advise
   perfpass train-cost --config llama3_8b.toml --device h100 --gpus 64"""
 _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 _SEQUENCE = 4096  # of `perfpass.train_cost`
 _OF_NETWORKS = ("layout", "dims", "input_shape")
 _OF_BOTH = (
-    *("gpus", "micro_batch", "global_batch", "precision", "optimizer", "fabric_gb_s", "samples", "region"),
-    *("carbon_intensity", "pue", "price_table", "calibration"),
+    *("gpus", "micro_batch", "global_batch", "precision", "optimizer", "sharding", "recompute", "offload"),
+    *("fabric_gb_s", "host_gb_s", "samples", "region", "carbon_intensity", "pue", "price_table", "calibration"),
 )
 _FLAGS = {"virtual": "--vp", "dims": "--dim", "host_gb_s": "--host-bandwidth"}
 _LAYOUT = (
@@ -67,7 +68,9 @@ def add(commands: Any) -> None:
     for short, name, meaning in _LAYOUT:
         command.add_argument(f"--{short}", dest=name, type=whole_number, metavar="N", help=f"{meaning} (default: 1)")
     command.add_argument("--vp", type=whole_number, metavar="N", help="chunks of a stage (default: 1)")
-    command.add_argument("--sharding", metavar="S", help="none, zero1, zero2, zero3 (FSDP); default: zero1")
+    command.add_argument(
+        "--sharding", metavar="S", help="none, zero1, zero2, zero3 (FSDP); default: zero1, of networks none"
+    )
     command.add_argument("--sequence", type=whole_number, metavar="N", help="tokens (default: 4096)")
     command.add_argument(
         "--micro-batch", type=whole_number, metavar="N", help="sequences or samples at once (default: 1)"
@@ -130,6 +133,7 @@ def run(options: Any) -> int:
     from perfpass.deploy import training_files
     from perfpass.deploy.train_advice import train_advice
     from perfpass.deploy.train_cost import search_layouts, train_cost
+    from perfpass.deploy.train_network import is_language_model
 
     add_device_files(options)
     asked = _asked(options)
@@ -143,7 +147,7 @@ def run(options: Any) -> int:
         raise ArgumentError("no model is named, and no --config that names one; give MODEL")
     device, gpus = find_device(options), given.pop("gpus", 1)
     samples = _samples(options)
-    if not _is_language(model):
+    if not is_language_model(model):
         return _network(options, model, device, given | {"gpus": gpus, "samples": samples})
     _refuse(given, _OF_NETWORKS, f"{model} is a language model, of given sizes")
     if samples is not None:
@@ -208,30 +212,23 @@ def _samples(options: Any) -> float | None:
     return float(options.samples * (1 if options.epochs is None else options.epochs))
 
 
-def _is_language(model: Any) -> bool:
-    """Whether it is read as a language model, whose layouts are known. Raises what reading the model raises."""
-    from perfpass.llm.architecture import LanguageModel
-    from perfpass.llm.configuration import language_model
-
-    if isinstance(model, LanguageModel):  # which a framework's own file describes
-        return True
-    try:
-        language_model(model)
-    except UnsupportedError:
-        return False
-    return True
-
-
 def _network(options: Any, model: str, device: Any, given: dict[str, Any]) -> int:
-    """Of any other network, a replica on each device."""
+    """Of any other network."""
     from perfpass.deploy.train_network import train_network_cost
+    from perfpass.deploy.train_network_advice import search_network_layouts, train_network_advice
 
-    beside = {name: True for name in ("search", "advise") if getattr(options, name)}
-    asked = {**given, **beside}
-    others = [name for name in asked if name not in (*_OF_NETWORKS, *_OF_BOTH)]
-    _refuse(asked, others, f"{model} is no language model whose layouts are known, and has a replica on each device")
+    others = [name for name in given if name not in (*_OF_NETWORKS, *_OF_BOTH)]
+    _refuse(given, others, f"{model} is no language model whose layouts are known")
+    if options.search:
+        layouts = search_network_layouts(model, device, **given)
+        print_json(layouts.to_dict()) if options.json else print(layouts)
+        return 0 if layouts.best else 1
     found = train_network_cost(model, device, **given)
-    print_json(found.to_dict()) if options.json else print(found)
+    advice = train_network_advice(model, device, first=found, **given) if options.advise or not found.fits else None
+    if options.json:
+        print_json(found.to_dict() | ({"advice": advice.to_dict()["changes"]} if advice else {}))
+    else:
+        print(found, *(["", advice] if advice else []), sep="\n")
     return 0 if found.fits else 1
 
 

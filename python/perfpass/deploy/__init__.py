@@ -15,6 +15,8 @@ __all__ = [
     "train_advice",
     "train_cost",
     "train_network",
+    "train_network_advice",
     "training_files",
+    "training_run",
     "tune",
 ]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+from perfpass.decision import CONFIDENCE
 from perfpass.deploy.train_cost import TrainCost, train_cost
 from perfpass.errors import PerfPassError
 from perfpass.llm.architecture import LanguageModel
@@ -17,10 +18,11 @@ from perfpass.predictors.llm_training.constants import SPREAD
 from perfpass.text import columns, size
 
 if TYPE_CHECKING:
+    from perfpass.deploy.train_network import NetworkTrainCost
     from perfpass.devices import Device
 
 # Less than this of the memory is no advice.
-_WORTH = 0.01
+WORTH = 0.01
 _SHOWN, _OTHERS = 6, 3
 _RANK = 16
 
@@ -36,7 +38,10 @@ class Change:
 
     words: str
     changes: dict[str, Any]
-    found: TrainCost
+    found: TrainCost | NetworkTrainCost
+    memory_in_use_bytes: float
+    step_s: float
+    fits_probability: float
     memory: float
     time: float
     time_low: float
@@ -46,7 +51,7 @@ class Change:
     @property
     def fits(self) -> bool:
         """Whether the run then fits with nine chances in ten."""
-        return self.found.predicted.fits
+        return self.fits_probability >= CONFIDENCE
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
@@ -57,9 +62,9 @@ class Change:
             "time": self.time,
             "time_low": self.time_low,
             "time_high": self.time_high,
-            "memory_in_use_bytes": self.found.predicted.in_use.median,
-            "step_s": self.found.predicted.step_s.median,
-            "fits_probability": self.found.predicted.fits_probability,
+            "memory_in_use_bytes": self.memory_in_use_bytes,
+            "step_s": self.step_s,
+            "fits_probability": self.fits_probability,
             "same_training": self.same_training,
         }
 
@@ -68,7 +73,7 @@ class Change:
 class Advice:
     """What was asked, and the changes to it: those that fit by their price in time, then the others by memory."""
 
-    asked: TrainCost
+    asked: TrainCost | NetworkTrainCost
     changes: tuple[Change, ...]
 
     def to_dict(self) -> dict[str, Any]:
@@ -82,16 +87,15 @@ class Advice:
         alike = [one for one in self.changes if one.same_training]
         others = [one for one in self.changes if not one.same_training]
         for one in (*alike[:_SHOWN], *others[:_OTHERS]):
-            found = one.found.predicted
             rows.append(
                 (
                     one.words if one.same_training else f"{one.words} *",
-                    size(found.in_use.median),
+                    size(one.memory_in_use_bytes),
                     f"{100 * one.memory:+.0f} %",
-                    f"{found.step_s.median:.3g} s",
+                    f"{one.step_s:.3g} s",
                     f"{100 * one.time:+.0f} %",
                     f"{100 * one.time_low:+.0f} to {100 * one.time_high:+.0f}",
-                    f"{found.fits_probability:.2f}",
+                    f"{one.fits_probability:.2f}",
                 )
             )
         told = "\n* trains otherwise: other weights come out" if others else ""
@@ -110,8 +114,20 @@ def train_advice(model: Any, device: str | Device, **asked: Any) -> Advice:
         "global_batch": first.recipe.micro_batch * first.recipe.micro_batches * first.layout.data,
         "micro_batch": first.recipe.micro_batch,
     }
-    alone = list(_alone(first))
-    found = [one for words, changes, same in alone if (one := _asked(read, device, first, asked, words, changes, same))]
+
+    def answer(words: str, changes: dict[str, Any], same: bool) -> Change | None:
+        return _asked(read, device, first, asked, words, changes, same)
+
+    return Advice(first, weighed(list(_alone(first)), answer))
+
+
+def weighed(
+    alone: list[tuple[str, dict[str, Any], bool]], answer: Callable[[str, dict[str, Any], bool], Change | None]
+) -> tuple[Change, ...]:
+    """Changes as `Advice` has them, of what may be switched on ``alone``: words, what to ask for, and whether the same
+    is trained; ``answer``: what they then answer, None where that is refused or takes no less.
+    """
+    found = [one for words, changes, same in alone if (one := answer(words, changes, same))]
     for count in (2, 3):
         if any(one.fits for one in found):
             break
@@ -119,11 +135,11 @@ def train_advice(model: Any, device: str | Device, **asked: Any) -> Advice:
             words, changes, same = zip(*several, strict=True)
             if len({name for each in changes for name in each}) == sum(map(len, changes)):
                 together = {name: value for each in changes for name, value in each.items()}
-                one = _asked(read, device, first, asked, ", ".join(words), together, all(same))
+                one = answer(", ".join(words), together, all(same))
                 found += [one] if one and one.fits else []
     fit = sorted((one for one in found if one.fits), key=lambda one: (not one.same_training, one.time))
     others = sorted((one for one in found if not one.fits), key=lambda one: one.memory)
-    return Advice(first, (*fit, *others))
+    return (*fit, *others)
 
 
 def _asked(
@@ -139,10 +155,12 @@ def _asked(
         found = train_cost(model, device, **(asked | changes))
     except PerfPassError:
         return None  # what the device or the layout does not allow is no advice
-    memory = found.predicted.in_use.median / first.predicted.in_use.median - 1
-    time = found.predicted.step_s.median / first.predicted.step_s.median - 1
+    predicted = found.predicted
+    in_use, step_s, fits = predicted.in_use.median, predicted.step_s.median, predicted.fits_probability
+    memory, time = in_use / first.predicted.in_use.median - 1, step_s / first.predicted.step_s.median - 1
     low, high = (math.exp(side * _half_width(model)) * (1 + time) - 1 for side in (-1, 1))
-    return Change(words, changes, found, memory, time, low, high, same) if memory < -_WORTH else None
+    change = Change(words, changes, found, in_use, step_s, fits, memory, time, low, high, same)
+    return change if memory < -WORTH else None
 
 
 def _half_width(model: LanguageModel) -> float:

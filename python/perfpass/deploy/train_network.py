@@ -1,21 +1,23 @@
-"""`perfpass.train_network_cost`: what training any network takes on one device, or on several in data parallel."""
+"""`perfpass.train_network_cost`: what training any network takes, on one device or on several that share its states."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from perfpass.declared import Kind, Number, Text
+from perfpass.declared import Choice, Kind, Number, Text
+from perfpass.deploy.train_network_memory import Held, held
 from perfpass.deploy.training_run import RunCost, cells, run_cost
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError
-from perfpass.graph import frozen as frozen_parameters
+from perfpass.errors import ArgumentError, UnsupportedError
+from perfpass.graph.optimizers import OPTIMIZERS
 from perfpass.prediction import Interval, MemoryFigures, Prediction
 from perfpass.predictors import predict
-from perfpass.predictors.training_step import replicas
+from perfpass.predictors.llm_training.step import HOST_BYTES_S
+from perfpass.predictors.training_step import replicas, sharing
+from perfpass.predictors.training_step.sharded import OFFLOADS, SHARDINGS
+from perfpass.predictors.workload import DEFAULT_OPTIMIZER
 from perfpass.text import columns, interval, paragraph, size
 
 if TYPE_CHECKING:
@@ -28,22 +30,38 @@ _KINDS: dict[str, Kind] = {
     "gpus": Number(1, 100_000, whole=True),
     "micro_batch": _COUNT,
     "global_batch": _COUNT,
+    "sharding": Choice(SHARDINGS),
+    "recompute": Choice(("none", "full")),
+    "offload": Choice(OFFLOADS),
     "fabric_gb_s": Number(0, 10_000, above=True, hint=" GB/s"),
+    "host_gb_s": Number(0, 10_000, above=True, hint=" GB/s"),
     "samples": Number(0, 1e16, above=True),
     "region": Text(),
     "carbon_intensity": Number(0, 2000, hint=" gCO2e/kWh"),
     "pue": Number(1, 5, hint=", total over IT power"),
 }
-_GRADIENT_BITS = {"fp16": 16, "bf16": 16, "fp64": 64}  # an element; single precision under autocast
+
+
+_HELD = (
+    ("weights", "weights"),
+    ("gradients", "gradients"),
+    ("states", "optimizer"),
+    ("gathered", "gathered"),
+    ("under_way", "gradients under way"),
+    ("buckets", "buckets"),
+    ("host", "on the host"),
+)
 
 
 @dataclass(frozen=True)
 class NetworkTrainCost:
     """A training run of one network: where, how, and what is predicted of it.
 
-    ``step``: one device's step, of ``micro_batch`` samples. ``step_s``: of all ``devices``, ``micro_batches`` on each;
-    ``parts_s``: of its median the steps of one device, what the all-reduces of gradients add, and waiting for the
-    slowest. ``memory_in_use_bytes`` and ``power_w`` are of each device. ``cost``: of ``samples``, empty without.
+    ``sharding``, ``recompute``, ``offload``: as asked. ``step``: one device's step, of ``micro_batch`` samples.
+    ``step_s``: of all ``devices``, ``micro_batches`` on each; ``parts_s``: of its median the steps of one device,
+    blocks that run twice, what messages add, the host, and waiting for the slowest. ``rank_bytes``: what is counted of
+    the fullest device beside its activations (`perfpass.predictors.training_step.sharded.Rank`).
+    ``memory_in_use_bytes`` and ``power_w`` are of each device. ``cost``: of ``samples``, empty without.
     """
 
     model: str
@@ -51,10 +69,14 @@ class NetworkTrainCost:
     devices: int
     micro_batch: int
     micro_batches: int
+    sharding: str
+    recompute: str
+    offload: str
     step: Prediction
     step_s: Interval
     parts_s: dict[str, float]
     gradient_bytes: float
+    rank_bytes: dict[str, float]
     memory_in_use_bytes: Interval
     memory_bytes: int
     fits_probability: float
@@ -95,9 +117,13 @@ class NetworkTrainCost:
             "micro_batch": self.micro_batch,
             "micro_batches": self.micro_batches,
             "global_batch": self.global_batch,
+            "sharding": self.sharding,
+            "recompute": self.recompute,
+            "offload": self.offload,
             **{name: value.to_dict() for name, value in figures.items()},
             "step_parts_s": self.parts_s,
             "gradient_bytes": self.gradient_bytes,
+            "rank_bytes": self.rank_bytes,
             "device_memory_bytes": self.memory_bytes,
             "fits_probability": self.fits_probability,
             "samples": self.samples,
@@ -109,6 +135,9 @@ class NetworkTrainCost:
     def __str__(self) -> str:
         asked = self.step.workload
         how = f"{asked['precision']}, {asked['optimizer']}, {asked['layout']}"
+        how += f", {self.sharding}" if self.sharding != "none" else ""
+        how += f", recompute {self.recompute}" if self.recompute != "none" else ""
+        how += f", offload {self.offload}" if self.offload != "none" else ""
         head = f"{self.model} on {self.devices} x {self.device}, torch, {how}"
         batch = f"batch {self.global_batch:,}: {self.micro_batch} on each device"
         batch += f", {self.micro_batches} times" if self.micro_batches > 1 else ""
@@ -127,7 +156,12 @@ class NetworkTrainCost:
         parts = ", ".join(f"{name} {100 * s / whole:.0f} %" for name, s in self.parts_s.items() if s >= 0.005 * whole)
         lines.append(paragraph("step", parts))
         if self.devices > 1:
-            lines.append(paragraph("gradients", f"{size(self.gradient_bytes)}, summed over devices once a step"))
+            often = "once a step" if self.sharding in ("none", "zero1") else "for every micro-batch"
+            lines.append(paragraph("gradients", f"{size(self.gradient_bytes)}, summed over devices {often}"))
+        if self.sharding != "none" or self.offload != "none":
+            kinds = [(label, self.rank_bytes[name]) for name, label in _HELD]
+            counted = ", ".join(f"{label} {size(found)}" for label, found in kinds if found)
+            lines.append(paragraph("holds", counted))
         lines.append(paragraph("support", self.step.support.level))
         lines += [paragraph("", f"- {reason}") for reason in self.step.support.reasons]
         lines += [paragraph("note", note) for note in self.notes]
@@ -147,7 +181,11 @@ def train_network_cost(
     input_shape: Any = None,
     dims: Any = None,
     frozen: Any = (),
+    sharding: str = "none",
+    recompute: str = "none",
+    offload: str = "none",
     fabric_gb_s: float | None = None,
+    host_gb_s: float | None = None,
     samples: float | None = None,
     region: str | None = None,
     carbon_intensity: float | None = None,
@@ -155,16 +193,20 @@ def train_network_cost(
     price_table: str | os.PathLike[str] | None = None,
     calibration: bool = True,
 ) -> NetworkTrainCost:
-    """What training ``model`` takes in eager PyTorch on ``gpus`` devices, a replica on each (DistributedDataParallel).
+    """What training ``model`` takes in eager PyTorch on ``gpus`` devices, each with samples of its own.
 
     ``model``, ``precision``, ``optimizer``, ``layout``, ``input_shape``, ``dims``, ``frozen``: as for
     `perfpass.predict` with mode="training". ``micro_batch``: samples at once on each device (the model's own if None);
-    ``global_batch``: samples of a step over all (one micro-batch each if None): more are accumulated. ``fabric_gb_s``:
-    network between hosts, GB/s of one direction for a device. ``samples``: of the run, all epochs, for hours, energy,
-    money and, with a region or intensity, carbon. ``calibration``: whether what `perfpass calibrate` has learned of the
-    device is used. Models of language in other layouts: `perfpass.train_cost`.
+    ``global_batch``: samples of a step over all (one micro-batch each if None): more are accumulated. ``sharding``:
+    none (DistributedDataParallel), zero1 (ZeroRedundancyOptimizer), zero2, zero3 (FSDP, blocks wrapped).
+    ``recompute``: none, full (every block is checkpointed). ``offload``: none, optimizer (states and gradients),
+    parameters (these, too, with zero3), which wait on the host. ``fabric_gb_s``: network between hosts, GB/s of one
+    direction for a device; ``host_gb_s``: the host's memory, GB/s for a device. ``samples``: of the run, all epochs,
+    for hours, energy, money and, with a region or intensity, carbon. ``calibration``: whether what `perfpass calibrate`
+    has learned of the device is used. Tensor and pipeline ranks are of language models: `perfpass.train_cost`.
 
-    Raises ArgumentError for what cannot be laid out, and what `perfpass.predict` raises.
+    Raises ArgumentError for what cannot be laid out, UnsupportedError for blocks that no names tell, DeviceError where
+    the device has no link to a host that is to hold something, and what `perfpass.predict` raises.
     """
     for name, kind in _KINDS.items():
         value = locals()[name]
@@ -174,10 +216,64 @@ def train_network_cost(
     if gpus > 1 and (not board.is_gpu or board.mig_profile):
         what = "a slice, and NCCL joins none" if board.mig_profile else "no GPU"
         raise ArgumentError(f"{board.id} is {what}: replicas are predicted for whole GPUs; give gpus=1")
+    check_layout(sharding, offload, board)
     step = predict(
         model, board, batch=micro_batch, precision=precision, optimizer=optimizer, layout=layout, mode="training",
         input_shape=input_shape, dims=dims, frozen=frozen, calibration=calibration,
     )  # fmt: skip
+    return of_step(
+        step, board, called=step.asked.model or type(model).__name__, gpus=gpus, global_batch=global_batch,
+        precision=precision, sharding=sharding, recompute=recompute, offload=offload, fabric_gb_s=fabric_gb_s,
+        host_gb_s=host_gb_s, samples=samples, region=region, carbon_intensity=carbon_intensity, pue=pue,
+        price_table=price_table,
+    )  # fmt: skip
+
+
+def is_language_model(model: Any) -> bool:
+    """Whether `perfpass.train_cost` reads it, which knows more layouts. Raises what reading the model raises."""
+    from perfpass.llm.architecture import LanguageModel
+    from perfpass.llm.configuration import language_model
+
+    if isinstance(model, LanguageModel):  # which a framework's own file describes
+        return True
+    try:
+        language_model(model)
+    except UnsupportedError:
+        return False
+    return True
+
+
+def check_layout(sharding: str, offload: str, board: Device) -> None:
+    """Raises ArgumentError for what cannot wait on the host."""
+    if offload == "parameters" and sharding != "zero3":
+        raise ArgumentError(
+            f"offload=parameters with sharding={sharding}: parameters wait on the host where they are sharded; give "
+            "sharding=zero3, or offload=optimizer"
+        )
+    if offload != "none" and not board.is_gpu:
+        raise ArgumentError(f"{board.id} is the host itself: nothing can wait elsewhere; leave offload out")
+
+
+def of_step(
+    step: Prediction,
+    board: Device,
+    *,
+    called: str,
+    gpus: int,
+    global_batch: int | None,
+    precision: str,
+    sharding: str,
+    recompute: str,
+    offload: str,
+    fabric_gb_s: float | None,
+    host_gb_s: float | None,
+    samples: float | None,
+    region: str | None,
+    carbon_intensity: float | None,
+    pue: float,
+    price_table: str | os.PathLike[str] | None,
+) -> NetworkTrainCost:
+    """The run whose step on one device is ``step``, of a network ``called`` so; the rest as of `train_network_cost`."""
     batch = int(step.workload["batch"])
     whole = global_batch or batch * gpus
     if whole % (batch * gpus):
@@ -185,42 +281,92 @@ def train_network_cost(
             f"a global batch of {whole} is no multiple of {gpus} devices' micro-batches of {batch}; change one of them"
         )
     times = whole // (batch * gpus)
-    gradients = _gradient_bytes(step, precision)
-    alone = step.latency_ms.scaled(1e-3, "s")
-    # Of all micro-batches but the last no optimizer runs.
-    updating = step.breakdown["phase_ms"]["optimizer"] / sum(step.breakdown["phase_ms"].values())
-    of_one = alone.scaled(times - (times - 1) * updating, "s")
-    messages = replicas.exchange(board, gpus, gradients, 1e9 * (fabric_gb_s or 0.0))
-    found = replicas.replicated(of_one, alone, gpus, messages)
-    memory = _memory(step, gpus, gradients)
-    busy = of_one.median / found.step_s.median
+    on_each = held(
+        step, precision, gpus, sharding=sharding, recompute=recompute, offload=offload, micro_batches=times
+    )  # fmt: skip
+    found = _timed(
+        step, board, on_each, gpus, times, sharding=sharding, offload=offload, fabric=1e9 * (fabric_gb_s or 0.0),
+        host=HOST_BYTES_S if host_gb_s is None else 1e9 * host_gb_s,
+    )  # fmt: skip
+    busy = found.of_one.median / found.replicated.step_s.median
     power = _drawn(step.power_w, board, busy)
     cost = run_cost(
-        found.step_s, power, None if samples is None else math.ceil(samples / whole), board, gpus,
+        found.replicated.step_s, power, None if samples is None else math.ceil(samples / whole), board, gpus,
         region=region, carbon_intensity=carbon_intensity, pue=pue, price_table=price_table,
     )  # fmt: skip
     return NetworkTrainCost(
-        model=step.asked.model or type(model).__name__,
+        model=called,
         device=board.id,
         devices=gpus,
         micro_batch=batch,
         micro_batches=times,
+        sharding=sharding,
+        recompute=recompute,
+        offload=offload,
         step=step,
-        step_s=found.step_s,
-        parts_s={
-            "one device's step": of_one.median,
-            "all-reduces": found.exchange_s,
-            "waiting for the slowest": found.straggling_s,
-        },
-        gradient_bytes=gradients,
-        memory_in_use_bytes=memory,
+        step_s=found.replicated.step_s,
+        parts_s=found.parts_s,
+        gradient_bytes=on_each.parameters.bytes,
+        rank_bytes=on_each.rank.to_dict(),
+        memory_in_use_bytes=on_each.memory,
         memory_bytes=board.memory_bytes,
-        fits_probability=MemoryFigures(memory).probability_fits(board.memory_bytes),
+        fits_probability=MemoryFigures(on_each.memory).probability_fits(board.memory_bytes),
         power_w=power,
         samples=samples,
         cost=cost,
-        notes=(*_unmeasured(board, gpus), *found.reasons, *cost.notes),
+        notes=(*_unmeasured(board, gpus), *found.replicated.reasons, *cost.notes),
     )
+
+
+@dataclass(frozen=True)
+class _Timed:
+    of_one: Interval
+    replicated: replicas.Replicated
+    parts_s: dict[str, float]
+
+
+def _timed(
+    step: Prediction,
+    board: Device,
+    on_each: Held,
+    gpus: int,
+    times: int,
+    *,
+    sharding: str,
+    offload: str,
+    fabric: float,
+    host: float,
+) -> _Timed:
+    """Seconds of the step of all devices, and what they are made of."""
+    phases = step.breakdown["phase_ms"]
+    updating, forward = (phases[name] / sum(phases.values()) for name in ("optimizer", "forward"))
+    again = on_each.again * forward
+    alone = step.latency_ms.scaled(1e-3 * (1 + again), "s")
+    # Of all micro-batches but the last no optimizer runs; it steps what a rank owns, on the host what waits there.
+    own = 0.0 if offload != "none" else on_each.rank.owned / on_each.parameters.bytes
+    of_one = step.latency_ms.scaled(1e-3 * (times * (1 + again) - (times - own) * updating), "s")
+    optimizer = OPTIMIZERS[step.workload["optimizer"] or DEFAULT_OPTIMIZER]
+    link = sharing.host_time(board, on_each.rank, on_each.parameters, offload, optimizer, times, host)
+    strange = offload != "none" or (sharding != "none" and gpus > 1)
+    if strange:
+        sent = sharing.messages(board, gpus, on_each.parameters, sharding, times, fabric)
+        found = sharing.shared(of_one, alone, gpus, sent, link)
+    else:
+        found = replicas.replicated(
+            of_one, alone, gpus, replicas.exchange(board, gpus, on_each.parameters.bytes, fabric)
+        )  # fmt: skip
+    recomputed = times * again / (1 + again) * alone.median
+    waited = link.added_s(of_one.median) if strange else 0.0
+    messages = "all-reduces" if sharding == "none" else "messages"
+    parts = {
+        "one device's step": of_one.median - recomputed,
+        "recomputation": recomputed,
+        messages: found.exchange_s,
+        "the host": waited,
+        "waiting for the slowest": found.straggling_s,
+    }
+    optional = ("recomputation", "the host")
+    return _Timed(of_one, found, {name: s for name, s in parts.items() if s or name not in optional})
 
 
 # Boards of the pairs that taught what replicas cost.
@@ -234,21 +380,6 @@ def _unmeasured(board: Device, gpus: int) -> tuple[str, ...]:
     if not board.id.startswith(_MEASURED) or gpus > 16:
         notes.append("steps on several devices were measured on 2 to 16 V100 and A100 joined by NVLink")
     return (*notes, "data loading is not counted: a loader that is slower than the devices makes the step")
-
-
-def _gradient_bytes(step: Prediction, precision: str) -> float:
-    graph = step.asked.run().graph
-    learned = np.flatnonzero(frozen_parameters.trained(graph, graph.frozen))
-    elements = sum(math.prod(graph.shape(int(tensor))) for tensor in learned)
-    return elements * _GRADIENT_BITS.get(precision, 32) / 8
-
-
-def _memory(step: Prediction, gpus: int, gradient_bytes: float) -> Interval:
-    memory = step.memory.in_use
-    if gpus == 1:
-        return memory
-    held = replicas.held_bytes(gradient_bytes)
-    return replace(memory, **{name: getattr(memory, name) + held[name] for name in ("median", "low", "high")})
 
 
 def _drawn(power_w: Interval, board: Device, busy: float) -> Interval:

@@ -114,7 +114,7 @@ def table(graph: OpGraph, marks: np.ndarray, count: Callable[[OpGraph], Operator
     """The rows of ``graph`` by ``count``, nodes of other ``marks`` [N] apart, each with its mark in ``constant``."""
     parts = []
     for mark in np.unique(marks):
-        part = count(_rebuilt(graph, repeat=np.where(marks == mark, graph.repeat, 0.0)))
+        part = count(rebuilt(graph, repeat=np.where(marks == mark, graph.repeat, 0.0)))
         columns = {f.name: np.asarray(getattr(part, f.name)) for f in fields(part)}
         parts.append({**columns, "constant": columns["constant"] | np.uint8(mark)})
     joined = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
@@ -131,7 +131,7 @@ def rows(
     """[N] the row of `table` that each node is in, -1 for none; ``place`` gives that of the tables of ``count``."""
     found, firsts, before = np.full(graph.node_count, -1), [], 0
     for mark in np.unique(marks):
-        part = _rebuilt(graph, repeat=np.where(marks == mark, graph.repeat, 0.0))
+        part = rebuilt(graph, repeat=np.where(marks == mark, graph.repeat, 0.0))
         mine, first = place(part), np.asarray(count(part).first_node)
         found = np.where(mine >= 0, mine + before, found)
         firsts.append(first)
@@ -155,22 +155,25 @@ def backward_part(graph: OpGraph, marks: np.ndarray) -> OpGraph:
     """
     kept = np.flatnonzero(marks != STILL)
     copies = ((marks & FROZEN) != 0) & np.isin(OPERATOR_CLASS_OF[graph.op], _PRODUCTS)
-    return _rebuilt(graph, nodes=kept, copies=copies)
+    return rebuilt(graph, nodes=kept, copies=copies)
 
 
-def _rebuilt(
+def rebuilt(
     graph: OpGraph,
     *,
     nodes: np.ndarray | None = None,
     repeat: np.ndarray | None = None,
     copies: np.ndarray | None = None,
+    results: Sequence[int] | None = None,
 ) -> OpGraph:
-    """``graph`` with some of its nodes, other repetitions, or nodes that only copy."""
+    """``graph`` with some of its nodes, other repetitions, nodes that only copy, or, in place of its results, a
+    mean of each of ``results``, which hands a gradient back and takes no memory.
+    """
     order = np.arange(graph.node_count) if nodes is None else nodes
     made = {int(t) for node in order for t in graph.node_outputs(node) if t >= 0}
     read = {int(t) for node in order for t in graph.node_inputs(node) if t >= 0}
     inputs = [int(t) for t in graph.graph_inputs if nodes is None or int(t) in read]
-    outputs = [int(t) for t in graph.graph_outputs if int(t) in made | read]
+    outputs = [int(t) for t in graph.graph_outputs if int(t) in made | read and results is None]
     builder, number, stated = _core.GraphBuilder(), {-1: -1}, graph.stated
     for t in sorted(made | read | set(inputs) | set(outputs)):
         role = ROLES[int(graph.tensor_role[t])]
@@ -193,4 +196,9 @@ def _rebuilt(
         )
         if not copy and node in stated:
             builder.state(added, stated[node])
-    return OpGraph(builder.finish([number[t] for t in inputs], [number[t] for t in outputs]))
+    means = []
+    for t in (t for t in results or () if graph.tensor_dtype[t] in _FLOATING):
+        means.append(builder.add_tensor("", DTYPES[int(graph.tensor_dtype[t])], [1], "activation"))
+        builder.add_node("reduce_mean", "mean", "", dict.fromkeys(ATTRIBUTES, 0), [number[t]], [means[-1]], 1.0)
+    found = [*(number[t] for t in outputs), *means]
+    return OpGraph(builder.finish([number[t] for t in inputs], found))

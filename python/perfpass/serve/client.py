@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from perfpass.deploy.difference import Difference
     from perfpass.deploy.fit import Fit
     from perfpass.deploy.train_cost import TrainCost
+    from perfpass.deploy.train_network import NetworkTrainCost
     from perfpass.devices import Device
     from perfpass.prediction import Prediction
     from perfpass.predictors.serving.prediction import LlmPrediction
@@ -126,8 +127,8 @@ class Client:
         found = results.difference(self._ask("diff", {"old": old, "new": new}, {"device": device, **how}))
         return _with_paths(found, old=old, new=new)
 
-    def train_cost(self, model: Any, device: str, **how: Any) -> TrainCost:
-        """As `perfpass.train_cost`."""
+    def train_cost(self, model: Any, device: str, **how: Any) -> TrainCost | NetworkTrainCost:
+        """As `perfpass.train_cost`, or `perfpass.train_network_cost` of what is no language model."""
         from perfpass.serve import results
 
         return results.train_cost(self._ask("train-cost", {"model": model}, {"device": device, **how}))

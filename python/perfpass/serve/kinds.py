@@ -120,14 +120,24 @@ def _diff(old: Any, new: Any, **given: Any) -> Any:
 
 def _train_cost(model: Any, *, lora_targets: Any = None, **given: Any) -> Any:
     from perfpass.deploy.train_cost import train_cost
+    from perfpass.deploy.train_network import is_language_model, train_network_cost
 
     if isinstance(model, bytes):
-        raise ArgumentError("train-cost is asked of a language model by its name or its config.json, not of a file")
+        raise ArgumentError("train-cost is asked of a model by its name or its config.json, not of a file")
+    if not is_language_model(model):
+        wrong = next((name for name in given if name not in _OF_NETWORKS), "lora_targets" if lora_targets else None)
+        if wrong is not None:
+            raise ArgumentError(f"{wrong} has no meaning here: it is of language models, which {model} is not")
+        return train_network_cost(model, **given)
     if lora_targets is not None:
         given["lora_targets"] = tuple(lora_targets)
     return train_cost(model, **given)
 
 
+_OF_NETWORKS = (
+    *("device", "gpus", "sharding", "micro_batch", "global_batch", "precision", "optimizer", "recompute", "offload"),
+    *("host_gb_s", "fabric_gb_s", "region", "carbon_intensity", "pue"),
+)
 _RESNET = {"device": "a100-80gb", "batch": 32, "precision": "amp"}
 _CHAT = {"model": "llama-3.1-8b", "device": "h100"}
 _INTERVALS = ("latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j", "power_w")
@@ -206,8 +216,11 @@ KINDS: Mapping[str, Kind] = {
             "train-cost",
             questions.TrainCost,
             _train_cost,
-            {"a run of 10 billion tokens": {**_CHAT, "gpus": 8, "sharding": "zero3", "tokens": 1e10}},
-            ("schema", "layout", "fits_probability", "step_s", "tokens_per_s"),
+            {
+                "a run of 10 billion tokens": {**_CHAT, "gpus": 8, "sharding": "zero3", "tokens": 1e10},
+                "a network on eight GPUs": {"model": "resnet50", "device": "a100", "gpus": 8, "micro_batch": 64},
+            },
+            ("schema", "fits_probability", "step_s", "step_parts_s", "notes"),
         ),
     )
 }

@@ -207,7 +207,9 @@ class Diff(Question):
 
 
 class TrainCost(Question):
-    """Training a language model in a layout: memory, whether it fits, step time, hours, energy, money."""
+    """Training a model in a layout: memory, whether it fits, step time, hours, energy, money. Networks that are no
+    language models have sharding, recompute (none, full), offload (none, optimizer, parameters).
+    """
 
     model: _Model = None
     device: _Device

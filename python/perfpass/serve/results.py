@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from perfpass.deploy.difference import Difference
     from perfpass.deploy.fit import Fit
     from perfpass.deploy.train_cost import TrainCost
+    from perfpass.deploy.train_network import NetworkTrainCost
     from perfpass.devices import Device
     from perfpass.prediction import Prediction
     from perfpass.predictors.serving.prediction import LlmPrediction
@@ -139,8 +140,10 @@ def advice(document: Any) -> Advice:
 
 
 @_read_whole
-def train_cost(document: Any) -> TrainCost:
+def train_cost(document: Any) -> TrainCost | NetworkTrainCost:
     """Of /train-cost."""
+    if "step_of_a_device" in document:
+        return _network_train_cost(document)
     from perfpass.deploy.train_cost import TrainCost
     from perfpass.llm.training import TrainingMemory
     from perfpass.predictors.llm_training.predict import Run
@@ -161,6 +164,26 @@ def train_cost(document: Any) -> TrainCost:
         predicted=run,
         memory_bytes=document["device_memory_bytes"],
         **{name: None if value is None else _plain(value) for name, value in optional.items()},
+    )
+
+
+def _network_train_cost(document: Any) -> NetworkTrainCost:
+    from perfpass.deploy.train_network import NetworkTrainCost
+    from perfpass.deploy.training_run import RunCost
+    from perfpass.stored_prediction import prediction_of
+
+    run = {name: document[name] for name in ("hours", "energy_j", "usd", "carbon_g")}
+    cost: dict[str, Any] = {name: None if value is None else _plain(value) for name, value in run.items()}
+    return _made(
+        NetworkTrainCost,
+        document,
+        step=prediction_of(document["step_of_a_device"]),
+        parts_s=document["step_parts_s"],
+        memory_in_use_bytes=_plain(document["memory_in_use_bytes_of_a_device"]),
+        memory_bytes=document["device_memory_bytes"],
+        step_s=_plain(document["step_s"]),
+        power_w=_plain(document["power_w_of_a_device"]),
+        cost=RunCost(**cost),
     )
 
 

@@ -16,7 +16,7 @@ class Held:
 
     ``low`` and ``high``: the 5th and the 98th percentile of what was measured over their sum. Below ``least_bytes``,
     the least that was counted of a run that was measured, the ratio is what it is there, and the lower bound is no
-    more than what is counted.
+    more than what is counted. ``alike``: programs that it may be like, whose upper bounds it reaches.
     """
 
     beside_bytes: float
@@ -24,9 +24,13 @@ class Held:
     low: float
     high: float
     least_bytes: float
+    alike: tuple[Held, ...] = ()
 
     def of(self, counted: Number) -> tuple[Number, Number, Number]:
         """Lower bound, median and upper bound of the bytes, of ``counted`` ones."""
         middle = self.beside_bytes * np.minimum(counted / self.least_bytes, 1.0) + self.share * counted
         low = np.where(counted < self.least_bytes, np.minimum(self.low * middle, counted), self.low * middle)
-        return low, middle, self.high * middle
+        high = self.high * middle
+        for one in self.alike:
+            high = np.maximum(high, one.of(counted)[2])
+        return low, middle, high

@@ -96,7 +96,7 @@ def run(
         "model": 1.0,
         "experts": float(model.is_mixture),
         "device": float(device.id not in constants.MEASURED),
-        "framework": float(any(strange.values())),
+        "framework": float(any(strange.values())) + float(framework in constants.OF_ONE_LABORATORY),
     }
     below, above = (float(b[0]) for b in constants.SPREAD.bounds(lacks))
     seconds = float(parts.seconds)

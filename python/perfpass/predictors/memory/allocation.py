@@ -24,6 +24,7 @@ from perfpass.predictors.way import STANDING_IN
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
+    from perfpass.graph import OpGraph
     from perfpass.predictors.estimate import Columns
     from perfpass.predictors.way import Way
 
@@ -194,12 +195,17 @@ def with_beside_plan(runs: Runs, way: Way) -> Runs:
 
 def saved(run: PlannedRun) -> SavedActivations:
     """What a step of ``run``'s graph keeps between its passes, without what is frozen, and its backward pass."""
+    return saved_activations(followed(run), run.float_as, BLOCK_BYTES, autocast=autocasts(run.way.precision))
+
+
+def followed(run: PlannedRun) -> OpGraph:
+    """What autograd follows of ``run``'s graph: all but what stands before anything that is trained."""
     graph = run.graph
     if graph.frozen:
         from perfpass.graph import frozen
 
         graph = frozen.backward_part(graph, frozen.flags(graph, graph.frozen))
-    return saved_activations(graph, run.float_as, BLOCK_BYTES, autocast=autocasts(run.way.precision))
+    return graph
 
 
 def _backward(run: Run) -> tuple[int, int]:

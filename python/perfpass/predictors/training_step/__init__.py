@@ -9,4 +9,6 @@ __all__ = [
     "power",
     "predictor",
     "replicas",
+    "sharded",
+    "sharing",
 ]

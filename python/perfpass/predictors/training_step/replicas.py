@@ -80,8 +80,16 @@ class Replicated:
     reasons: tuple[str, ...]
 
 
-def exchange(device: Device, devices: int, gradient_bytes: float, fabric: float = 0.0) -> Exchange:
-    """The all-reduces of ``gradient_bytes`` among ``devices``, in buckets.
+def exchange(
+    device: Device,
+    devices: int,
+    message_bytes: float,
+    fabric: float = 0.0,
+    *,
+    operation: str = "all_reduce",
+    bucket_bytes: float = BUCKET_BYTES,
+) -> Exchange:
+    """``operation`` on ``message_bytes`` (gradients, parameters) among ``devices``, in buckets.
 
     Up to 8 devices stand in one node (72 of a rack of GB200 or GB300), more in whole nodes; ``fabric``: byte/s of one
     direction between nodes for each device (0: as nodes of its generation are built). Raises ArgumentError for part of
@@ -89,40 +97,42 @@ def exchange(device: Device, devices: int, gradient_bytes: float, fabric: float 
     """
     if devices == 1:
         return Exchange(0.0, 0.0, 0.0, ())
-    buckets = max(gradient_bytes / BUCKET_BYTES, 1.0)
-    size = min(gradient_bytes, BUCKET_BYTES)
+    buckets = max(message_bytes / bucket_bytes, 1.0)
+    size = min(message_bytes, bucket_bytes)
     if devices <= max(nvlink_domain(device, devices), _NODE):
-        found = _in_a_node(device, min(devices, _NODE), size)
+        found = _in_a_node(device, min(devices, _NODE), size, operation)
     elif devices % _NODE:
         raise ArgumentError(f"{devices} devices fill no whole nodes of {_NODE}; give a multiple of {_NODE}")
     else:
-        found = _between_nodes(device, devices, size, fabric or fabric_bytes_s(device))
+        found = _between_nodes(device, devices, size, fabric or fabric_bytes_s(device), operation)
     return Exchange(buckets * found.seconds, buckets * found.low_s, buckets * found.high_s, found.reasons)
 
 
-def _in_a_node(device: Device, devices: int, size_bytes: float) -> Exchange:
+def _in_a_node(device: Device, devices: int, size_bytes: float, operation: str) -> Exchange:
     elements = [size_bytes / 2]  # NCCL moves bytes; messages in halves stand in
-    found = load().collective(device, "all_reduce", [devices], elements, "fp16", stack="nccl")
+    found = load().collective(device, operation, [devices], elements, "fp16", stack="nccl")
     middle, low, high = (float(v[0]) for v in (found.seconds, found.low_s, found.high_s))
     if (other := network.on_the_other_host(load(), device, devices, elements)) is not None:
-        ends = sorted((middle, float(other.seconds[0])))
+        # All-reduces alone were measured there; rings move half as much for the others.
+        ends = sorted((middle, float(other.seconds[0]) * (1.0 if operation == "all_reduce" else 0.5)))
         middle, low, high = math.sqrt(ends[0] * ends[1]), min(low, ends[0]), max(high, ends[1])
-    return Exchange(middle, low, high, _said(found))
+    return Exchange(middle, low, high, _said(found, operation))
 
 
-def _between_nodes(device: Device, devices: int, size_bytes: float, rate: float) -> Exchange:
+def _between_nodes(device: Device, devices: int, size_bytes: float, rate: float, operation: str) -> Exchange:
     """The longer of what a node does inside, and of what its network carries, as `kernels.network` counts both."""
-    nodes, inside = devices // _NODE, _in_a_node(device, _NODE, size_bytes)
+    nodes, inside = devices // _NODE, _in_a_node(device, _NODE, size_bytes, operation)
     elements = [size_bytes / 2]
-    found = network.collective(load(), device, "all_reduce", devices, nodes, elements, "fp16", card_bytes_s=rate)
-    carried = network.carried("all_reduce", devices, nodes, np.array([size_bytes]))[0] / (rate * network.SHARE)
+    found = network.collective(load(), device, operation, devices, nodes, elements, "fp16", card_bytes_s=rate)
+    carried = network.carried(operation, devices, nodes, np.array([size_bytes]))[0] / (rate * network.SHARE)
     middle = max(inside.seconds, float(carried)) + network.START_S
     least, most = min(inside.low_s, float(found.low_s[0])), max(inside.high_s, float(found.high_s[0]))
-    return Exchange(middle, least, most, _said(found))
+    return Exchange(middle, least, most, _said(found, operation))
 
 
-def _said(found: KernelTimes) -> tuple[str, ...]:
-    return tuple(f"all-reduces: {reason}" for reason in found.support.reasons)
+def _said(found: KernelTimes, operation: str) -> tuple[str, ...]:
+    what = "all-reduces" if operation == "all_reduce" else "messages"
+    return tuple(f"{what}: {reason}" for reason in found.support.reasons)
 
 
 def log_ratio(share: np.ndarray, devices: np.ndarray, constants: Constants = SHIPPED) -> np.ndarray:
@@ -136,6 +146,11 @@ def _exposed(share: np.ndarray, constants: Constants) -> np.ndarray:
     return np.asarray(constants.exposed * np.minimum(share, _MEASURED_SHARE) + STEP.replicas * beyond)
 
 
+def exposed(share: float, constants: Constants = SHIPPED) -> float:
+    """The same of one step."""
+    return float(_exposed(np.array(share), constants))
+
+
 def replicated(
     step_s: Interval, alone_s: Interval, devices: int, messages: Exchange, constants: Constants = SHIPPED
 ) -> Replicated:
@@ -145,23 +160,24 @@ def replicated(
     if devices == 1:
         return Replicated(step_s, 0.0, 0.0, ())
     waits = constants.straggle * math.log2(devices)
-    exposed = alone_s.median * float(_exposed(np.array(messages.seconds / alone_s.median), constants))
-    ratio = 1 + exposed / step_s.median + waits
+    waited = alone_s.median * exposed(messages.seconds / alone_s.median, constants)
+    ratio = 1 + waited / step_s.median + waits
     hidden = max(messages.low_s - _BACKWARD_SHARE * alone_s.median, 0.0)
     least = 1 + hidden / step_s.median
     most = 1 + constants.exposed * messages.high_s / step_s.median + waits
-    low = _joined(math.log(step_s.median / step_s.low), math.log(ratio / least), constants.low)
-    high = _joined(math.log(step_s.high / step_s.median), math.log(most / ratio), constants.high)
+    low = joined(math.log(step_s.median / step_s.low), math.log(ratio / least), constants.low)
+    high = joined(math.log(step_s.high / step_s.median), math.log(most / ratio), constants.high)
     middle = step_s.median * ratio
     return Replicated(
         Interval(middle, middle * math.exp(-low), middle * math.exp(high), "s"),
-        exposed,
+        waited,
         waits * step_s.median,
         messages.reasons,
     )
 
 
-def _joined(*half_widths: float) -> float:
+def joined(*half_widths: float) -> float:
+    """Of logarithms, whose squares add."""
     return math.sqrt(sum(max(w, 0.0) ** 2 for w in half_widths))
 
 

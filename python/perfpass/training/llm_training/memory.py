@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,7 +38,7 @@ def rows(table: pandas.DataFrame) -> tuple[pandas.DataFrame, np.ndarray, np.ndar
 def fit(counted: np.ndarray, measured: np.ndarray, groups: np.ndarray, *, alone: bool = False) -> Held:
     """What is held beside [N] bytes counted, and its bounds; each of ``groups`` [N] counts alike.
 
-    ``alone``: nothing is taken to be held beside, and the bounds span what others hold.
+    ``alone``: nothing is taken to be held beside, and the bounds span what others hold of what is counted.
     """
     from scipy.optimize import least_squares
 
@@ -70,14 +71,29 @@ def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
 def held(table: pandas.DataFrame, counted: np.ndarray) -> dict[str, Held]:
     """What ships: by framework, layouts alike, and "other", of all with sources alike."""
     framework, measured = table.source.map(FRAMEWORKS).to_numpy(dtype=str), table.peak_memory_bytes.to_numpy()
-    layout = table.configuration.to_numpy(dtype=str)
-    found = {
+    layout, source = table.configuration.to_numpy(dtype=str), table.source.to_numpy(dtype=str)
+    known = _by_framework(counted, measured, framework, layout)
+    return known | {"other": unmeasured(counted, measured, source, framework, layout)}
+
+
+def _by_framework(
+    counted: np.ndarray, measured: np.ndarray, framework: np.ndarray, layout: np.ndarray
+) -> dict[str, Held]:
+    return {
         name: fit(counted[here], measured[here], layout[here])
         for name in dict.fromkeys(FRAMEWORKS.values())
         if (here := framework == name).any()
     }
-    # Of a framework that was not measured counting errs less than what the others hold in the middle.
-    return found | {"other": fit(counted, measured, table.source.to_numpy(dtype=str), alone=True)}
+
+
+def unmeasured(
+    counted: np.ndarray, measured: np.ndarray, source: np.ndarray, framework: np.ndarray, layout: np.ndarray
+) -> Held:
+    """Of a framework that was not measured: counting errs less than what the others hold in the middle, and it may hold
+    as much as any of them (buckets and communicators are bytes, whatever is counted).
+    """
+    alike = tuple(_by_framework(counted, measured, framework, layout).values())
+    return replace(fit(counted, measured, source, alone=True), alike=alike)
 
 
 def grade(section: Section, table: pandas.DataFrame, aim_pct: float) -> list[str]:
@@ -88,13 +104,16 @@ def grade(section: Section, table: pandas.DataFrame, aim_pct: float) -> list[str
     measured, source = found.peak_memory_bytes.to_numpy(), found.source.to_numpy(dtype=str)
     layout, framework = found.configuration.to_numpy(dtype=str), found.source.map(FRAMEWORKS).to_numpy(dtype=str)
 
-    def left_out(here: np.ndarray, among: np.ndarray, group: np.ndarray, *, alone: bool) -> np.ndarray:
+    def left_out(here: np.ndarray, among: np.ndarray, group: np.ndarray) -> np.ndarray:
         """[n, 3] median and bounds in bytes of the rows ``here``, from rows ``among`` without those of their part."""
         names, out = np.unique(group[here]), np.empty((len(here), 3))
         for part in range(min(_FOLDS, len(names))):
             away = np.isin(group[here], names[part::_FOLDS])
             others = np.setdiff1d(among, here[away])
-            ours = fit(counted[others], measured[others], group[others], alone=alone)
+            if group is source:
+                ours = unmeasured(*(of[others] for of in (counted, measured, source, framework, layout)))
+            else:
+                ours = fit(counted[others], measured[others], group[others])
             out[away] = np.column_stack(ours.of(counted[here[away]]))
         return out
 
@@ -105,9 +124,9 @@ def grade(section: Section, table: pandas.DataFrame, aim_pct: float) -> list[str
             here = np.flatnonzero((source == name) & known)
             if split == "layout":
                 ran = np.flatnonzero(known & (framework == FRAMEWORKS[name]))
-                bounds = left_out(here, ran, layout, alone=False)
+                bounds = left_out(here, ran, layout)
             else:
-                bounds = left_out(here, np.flatnonzero(known), source, alone=True)
+                bounds = left_out(here, np.flatnonzero(known), source)
             ours = bounds[:, 1] / 2**30, measured[here] / 2**30, bounds[:, 0] / 2**30, bounds[:, 2] / 2**30
             section.add("memory GiB", split, "perfpass", name, *ours, aim_pct=aim_pct)
             if split == "layout":
