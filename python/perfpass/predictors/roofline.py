@@ -89,6 +89,7 @@ _FULL_RATE = {
     (12, 0): 4.0,
 }  # halves on matrix units over fp32, where nothing is held back
 HALVED_REACH = 1.25
+DENSE_REACH = 0.8  # of what watts feed matrix units, in products with weights
 _JOULES_OVER_HALF = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "int8": 0.5, "fp8": 0.5}
 # From Ada on, boards with fewer watts an SM run at lower voltage: an L4 (1.2 W) feeds a third more than its watts say.
 _WATTS_PER_SM, _VOLTAGE_EXPONENT = 2.4, 0.45
@@ -125,8 +126,8 @@ def software_index(way: Way) -> int:
 class Bound:
     """Roofline of every row of an operator table. All arrays have length R; times are of one execution, in seconds.
 
-    ``slowed``: what the kernels of a row take over ``compute_s``. ``fed_s``: what the power limit makes of the FLOPs
-    that are asked, which no kernel is faster than; 0 where nobody counts it.
+    ``slowed``: what the kernels of a row take over ``compute_s``. ``least_s``: what no kernel is faster than, however
+    well kernels of its group do; 0 where nobody counts it.
     """
 
     compute_s: np.ndarray
@@ -136,7 +137,7 @@ class Bound:
     group: np.ndarray  # index into GROUPS, or into those of the caller
     product: np.ndarray  # whether matrix units run it where a board has them
     slowed: np.ndarray | float = 1.0
-    fed_s: np.ndarray | float = 0.0
+    least_s: np.ndarray | float = 0.0
 
     @property
     def roof_s(self) -> np.ndarray:

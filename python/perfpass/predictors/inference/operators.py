@@ -24,6 +24,7 @@ from perfpass.predictors.inference.fusion import FUSING
 from perfpass.predictors.inference.levels import Levels
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import (
+    DENSE_REACH,
     GENERIC_DEPTHWISE,
     PAGEABLE_COPY_BYTES_S,
     SMOOTHNESS,
@@ -56,7 +57,7 @@ EFFICIENCY: dict[str, tuple[float, float, float]] = {
     "conv3x3": (1.2, 0.6, 0.8),
     "conv_grouped": (0.35, 0.15, 0.6),
     "conv_depthwise": (0.35, 0.35, 0.6),
-    "dense": (0.95, 0.8, 0.85),
+    "dense": (0.95, DENSE_REACH, 0.85),
     "matmul": (0.97, 0.6, 0.8),
     "attention": (0.85, 0.85, 0.8),
     "attention_vector": (0.5, 0.5, 0.8),

@@ -6,8 +6,9 @@ On GPUs the time of networks that are unlike every measured one is that of their
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -36,12 +37,19 @@ if TYPE_CHECKING:
 
 
 _AUTOCAST = ("amp", "amp_bf16")
+# A leave that libraries may take in fp32, which no run of the records states: with it nothing is slower.
+_FASTER_FP32 = "tf32"
 # Beside boards from before Ampere, and others' launched before it: 40 us an operator, which HELP's boards of 2016 to
 # 2018 take. Clouds keep them beside processors of their time (V100: a Broadwell of 2.3 GHz, T4: a Cascade Lake of 2.5).
 _NEWER_FROM = (8, 0), "2020"
 _OLDER_HOST = (2.0, 2.0)
 # Groups of operators with a weight, which autocast casts.
 _WEIGHED = np.array([g.startswith("conv") or g in ("dense", "recurrent") for g in GROUPS])
+
+
+def _learned_in(way: Way) -> Way:
+    """The way whose runs speak of this one."""
+    return replace(way, precision="fp32") if way.precision == _FASTER_FP32 else way
 
 
 def evidence_key(way: Way) -> str:
@@ -91,13 +99,24 @@ class InferencePredictor(RatioTrees):
         """Whether the precision and the runtime are ones this predictor speaks of at all."""
         return way.precision in GEMM_RATE and way.runtime in ISSUE_S
 
+    def measured(self, way: Way) -> dict[str, Any] | None:
+        """As of every area; TF32 is asked of the runs in fp32, of which it is a faster one."""
+        return super().measured(_learned_in(way))
+
+    def _where(self, way: Way) -> Way:
+        """Trees look at a network that is asked in TF32 as at one in fp32, and its roofline takes TF32's rate.
+
+        So what runs on matrix units either way (convolutions) takes the same time, and products take less.
+        """
+        return super()._where(_learned_in(way))
+
     def knows(self, device: Device) -> bool:
         """Whether records of the device, or of the GPU that it is a slice of, are in the corpus."""
         return (device.parent or device.id) in self.manifest["measured"]
 
     def evidence(self, way: Way) -> str:
         """By the kind of device and `evidence_key`."""
-        return self._evidence.get(way.device.kind, {}).get(evidence_key(way), UNMEASURED)
+        return self._evidence.get(way.device.kind, {}).get(evidence_key(_learned_in(way)), UNMEASURED)
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
         """What is known of N runs before they are scored, and how far measurements stand behind them."""
@@ -144,7 +163,10 @@ class InferencePredictor(RatioTrees):
         from perfpass.predictors.inference.operators import OperatorTimes
 
         times = self._times or OperatorTimes.load()
-        found = np.log(times.seconds(networks, way).total).reshape(len(unlike), -1)
+        total = times.seconds(networks, way).total
+        if way.precision == _FASTER_FP32:
+            total = np.minimum(total, times.seconds(networks, _learned_in(way)).total)
+        found = np.log(total).reshape(len(unlike), -1)
         share = weight[unlike, None]
         seconds = seconds.copy()
         seconds[unlike] = share * seconds[unlike] + (1.0 - share) * found
