@@ -97,6 +97,7 @@ _WATTS_PER_SM, _VOLTAGE_EXPONENT = 2.4, 0.45
 # of them for nearly as many SMs, and was else told slower than an RTX 3090. By hand: no record shows one in fp32.
 _WATTS_PER_SM_FP32 = {(9, 0): 4.5}
 WINOGRAD_JOULES = 1.35
+_AMPERE = (8, 0), "2020"
 _MATRIX_UNITS_FROM = (7, 0)  # the compute capability
 
 
@@ -206,6 +207,13 @@ def _joules(of_halves: bool, capability: tuple[int, int]) -> float:
     table = HALF_JOULES if of_halves else FP32_JOULES
     at = capability[0] + capability[1] / 10
     return table[max((c for c in table if c <= at), default=min(table))]
+
+
+def of_before_ampere(device: Device) -> bool:
+    """Whether a GPU is of before 2020, as the hosts are that clouds and laboratories keep it beside."""
+    capability, launched = device.compute_capability, device.launch_date or "9"
+    older = launched < _AMPERE[1] if capability is None else capability < _AMPERE[0]
+    return older and device.kind == "gpu"
 
 
 def on_matrix_units(device: Device, rate: str) -> bool:

@@ -25,7 +25,7 @@ from perfpass.predictors.learned.ratio_trees import (
     TimePrediction,
 )
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, sustained_flops
+from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, of_before_ampere, sustained_flops
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -41,7 +41,6 @@ _AUTOCAST = ("amp", "amp_bf16")
 _FASTER_FP32 = "tf32"
 # Beside boards from before Ampere, and others' launched before it: 40 us an operator, which HELP's boards of 2016 to
 # 2018 take. Clouds keep them beside processors of their time (V100: a Broadwell of 2.3 GHz, T4: a Cascade Lake of 2.5).
-_NEWER_FROM = (8, 0), "2020"
 _OLDER_HOST = (2.0, 2.0)
 # Groups of operators with a weight, which autocast casts.
 _WEIGHED = np.array([g.startswith("conv") or g in ("dense", "recurrent") for g in GROUPS])
@@ -139,9 +138,7 @@ class InferencePredictor(RatioTrees):
         return found, notes, row_s
 
     def _host(self, device: Device) -> tuple[float, float]:
-        capability, launched = device.compute_capability, device.launch_date
-        older = (launched or "9") < _NEWER_FROM[1] if capability is None else capability < _NEWER_FROM[0]
-        return _OLDER_HOST if older and device.kind == "gpu" else super()._host(device)
+        return _OLDER_HOST if of_before_ampere(device) else super()._host(device)
 
     def _issued_beside(self, vectors: Vectors, way: Way) -> np.ndarray:
         """Under autocast, the cast of each weight: a context keeps casts, and every run opens one (torch.autocast)."""
