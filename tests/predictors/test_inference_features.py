@@ -131,6 +131,10 @@ def test_dense_products_in_halves_reach_less_than_a_board_of_70_watts_feeds():
     v100 = devices.device("v100-sxm2-32gb")
     freely = graph_vector(table([row]), Way(v100, "fp16"), ONES).row_s[0]
     assert freely == pytest.approx(row["flops"] * roofline.HALVED_REACH / v100.peak_flops["fp16"])
+    # Nor is one whose units are held to half their rate, which it feeds.
+    rtx = devices.device("rtx-4090")
+    held = graph_vector(table([row]), Way(rtx, "fp16"), ONES).row_s[0]
+    assert held == pytest.approx(row["flops"] / rtx.peak_flops["fp16"])
 
 
 def test_depthwise_kernels_of_pytorch_issue_more_than_an_a100_has_time_for():

@@ -123,7 +123,8 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
     slowed: np.ndarray | float = 1.0
     if roofline.on_matrix_units(device, rate):
         slowed = np.where(products, roofline.HALVED_REACH / roofline.reached(device, rate), 1.0)
-        fed = np.where(roof.group == _DENSE, fed * roofline.DENSE_REACH, fed)
+        reach = roofline.DENSE_REACH * roofline.reached(device, rate)
+        fed = np.where(roof.group == _DENSE, fed * reach, fed)
         if way.runtime == "torch":
             odd = (np.asarray(table.n) % _ALIGNED != 0) | (np.asarray(table.k) % _ALIGNED != 0)
             odd &= roof.group == _MATMUL
