@@ -264,3 +264,19 @@ def test_one_operator_that_nothing_was_learned_of_makes_no_other_network_of_it(w
     assert medians == sorted(medians) and medians[-1] < 1.15 * medians[0]
     assert found[1].latency_ms.high / found[1].latency_ms.low > found[0].latency_ms.high / found[0].latency_ms.low
     assert any("erf" in reason for reason in found[1].support.reasons)
+
+
+@pytest.mark.parametrize("board", ["a100-sxm4-80gb", "a10", "h100-sxm5-80gb"])
+def test_tf32_is_fp32_with_faster_products(recorded, board):
+    """Convolutions take TF32 either way, so that a network of them takes one time, and a transformer less."""
+    _, known = recorded
+
+    def seconds(name, precision):
+        runs = Runs(Tables.one(known.table("timm", name, 224, 64, 32)), np.array([64]), *(np.zeros(1),) * 7)
+        way = Way(devices.device(board), precision)
+        predictor = predictor_of(way)
+        return float(predictor.estimates(predictor.columns(runs, way)[0], way).latency_ms.median[0])
+
+    for name in ("resnet50", "efficientnet_b0"):
+        assert seconds(name, "tf32") == pytest.approx(seconds(name, "fp32"), rel=0.01)
+    assert seconds("vit_base_patch16_224", "tf32") < 0.7 * seconds("vit_base_patch16_224", "fp32")

@@ -119,6 +119,43 @@ def test_no_product_is_faster_than_what_the_power_limit_feeds():
     assert slower == pytest.approx(np.maximum(3.0 * flops / devices.device("t4").peak_flops["fp32"], fed))
 
 
+def test_dense_products_in_halves_reach_less_than_a_board_of_70_watts_feeds():
+    """As of operators: what watts feed times what kernels of the family reach (BERT in halves on a T4)."""
+    t4 = devices.device("t4")
+    m, n = 8192, 1024
+    sizes = {"b": 1, "m": m, "n": n, "k": n, "output_elements": m * n, "bytes_read": 2 * n * (m + n)}
+    row = {"op": "dense", "macs": m * n * n, "flops": 2 * m * n * n, "bytes_written": 2 * m * n, **sizes}
+    seconds = graph_vector(table([row]), Way(t4, "fp16"), ONES).row_s[0]
+    assert seconds == pytest.approx(row["flops"] / (roofline.DENSE_REACH * roofline.fed_flops(t4, "fp16")))
+    # A board that its watts do not hold back is no slower for it.
+    v100 = devices.device("v100-sxm2-32gb")
+    freely = graph_vector(table([row]), Way(v100, "fp16"), ONES).row_s[0]
+    assert freely == pytest.approx(row["flops"] * roofline.HALVED_REACH / v100.peak_flops["fp16"])
+    # Nor is one whose units are held to half their rate, which it feeds.
+    rtx = devices.device("rtx-4090")
+    held = graph_vector(table([row]), Way(rtx, "fp16"), ONES).row_s[0]
+    assert held == pytest.approx(row["flops"] / rtx.peak_flops["fp16"])
+
+
+def test_depthwise_kernels_of_pytorch_issue_more_than_an_a100_has_time_for():
+    """In fp32 and the usual layout, where the kernel is PyTorch's own and not cuDNN's, by outputs and taps."""
+    a100 = devices.device("a100-sxm4-80gb")
+    small, large = (convolution(512, area=area, groups=256, width=4) for area in (9, 25))
+    rows = table([small, large])
+
+    def seconds(device, precision, layout="nchw"):
+        return graph_vector(rows, Way(device, precision, layout=layout), ONES).row_s
+
+    own, others = seconds(a100, "fp32"), (seconds(a100, "fp32", "nhwc"), seconds(a100, "amp"))
+    issued = small["output_elements"] / (a100.sm_count * 128 * a100.clock_hz)
+    assert own == pytest.approx([310 * issued, 630 * issued])
+    assert all((own > 2.5 * found).all() for found in others)
+    assert (seconds(a100, "tf32") == own).all()
+    # A slice issues with the multiprocessors that it has.
+    part = devices.device("a100-sxm4-80gb:3g.40gb")
+    assert seconds(part, "fp32") == pytest.approx(own * a100.sm_count / part.sm_count)
+
+
 def test_products_of_an_odd_length_find_no_matrix_unit_in_eager_halves():
     a100 = devices.device("a100-sxm4-80gb")
 

@@ -178,6 +178,19 @@ def test_boards_at_their_power_limit_do_not_reach_their_peak():
         assert low < roofline.fed_flops(device(name), "fp32") < high
 
 
+@pytest.mark.parametrize(
+    ("board", "older"), [("t4", True), ("v100-sxm2-16gb", True), ("mi250x", False), ("a10", False)]
+)
+def test_eager_operators_are_issued_more_slowly_beside_older_boards(board, older):
+    """By hosts of their time; what is compiled or built issues little from Python."""
+    few = Tables.one(_columns(40))
+    for runtime, scale in (("torch", operators.OLDER_HOST), ("torch.compile", 1.0), ("tvm", 1.0)):
+        way, newer = Way(device(board), "fp32", runtime), Way(device("a100-sxm4-80gb"), "fp32", runtime)
+        call = operators.CALL_S[operators.ISSUED_AS[runtime]]
+        ratio = (PLAIN.seconds(few, way).host - call) / (PLAIN.seconds(few, newer).host - call)
+        assert ratio == pytest.approx(scale if older else 1.0)
+
+
 def test_families_are_told_by_shape():
     table = _columns(5)
     conv = OPERATORS.index("conv")

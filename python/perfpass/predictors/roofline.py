@@ -89,6 +89,7 @@ _FULL_RATE = {
     (12, 0): 4.0,
 }  # halves on matrix units over fp32, where nothing is held back
 HALVED_REACH = 1.25
+DENSE_REACH = 0.8  # of what watts feed matrix units, in products with weights
 _JOULES_OVER_HALF = {"fp16": 1.0, "bf16": 1.0, "tf32": 2.0, "int8": 0.5, "fp8": 0.5}
 # From Ada on, boards with fewer watts an SM run at lower voltage: an L4 (1.2 W) feeds a third more than its watts say.
 _WATTS_PER_SM, _VOLTAGE_EXPONENT = 2.4, 0.45
@@ -96,6 +97,7 @@ _WATTS_PER_SM, _VOLTAGE_EXPONENT = 2.4, 0.45
 # of them for nearly as many SMs, and was else told slower than an RTX 3090. By hand: no record shows one in fp32.
 _WATTS_PER_SM_FP32 = {(9, 0): 4.5}
 WINOGRAD_JOULES = 1.35
+_AMPERE = (8, 0), "2020"
 _MATRIX_UNITS_FROM = (7, 0)  # the compute capability
 
 
@@ -125,8 +127,8 @@ def software_index(way: Way) -> int:
 class Bound:
     """Roofline of every row of an operator table. All arrays have length R; times are of one execution, in seconds.
 
-    ``slowed``: what the kernels of a row take over ``compute_s``. ``fed_s``: what the power limit makes of the FLOPs
-    that are asked, which no kernel is faster than; 0 where nobody counts it.
+    ``slowed``: what the kernels of a row take over ``compute_s``. ``least_s``: what no kernel is faster than, however
+    well kernels of its group do; 0 where nobody counts it.
     """
 
     compute_s: np.ndarray
@@ -136,7 +138,7 @@ class Bound:
     group: np.ndarray  # index into GROUPS, or into those of the caller
     product: np.ndarray  # whether matrix units run it where a board has them
     slowed: np.ndarray | float = 1.0
-    fed_s: np.ndarray | float = 0.0
+    least_s: np.ndarray | float = 0.0
 
     @property
     def roof_s(self) -> np.ndarray:
@@ -205,6 +207,13 @@ def _joules(of_halves: bool, capability: tuple[int, int]) -> float:
     table = HALF_JOULES if of_halves else FP32_JOULES
     at = capability[0] + capability[1] / 10
     return table[max((c for c in table if c <= at), default=min(table))]
+
+
+def of_before_ampere(device: Device) -> bool:
+    """Whether a GPU is of before 2020, as the hosts are that clouds and laboratories keep it beside."""
+    capability, launched = device.compute_capability, device.launch_date or "9"
+    older = launched < _AMPERE[1] if capability is None else capability < _AMPERE[0]
+    return older and device.kind == "gpu"
 
 
 def on_matrix_units(device: Device, rate: str) -> bool:

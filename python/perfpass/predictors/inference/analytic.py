@@ -110,12 +110,9 @@ class AnalyticPredictor:
             seconds = times.seconds(tables, way)
             row_ms, latency, issue_ms = 1e3 * seconds.row, 1e3 * seconds.total, 1e3 * seconds.host
             if way.precision == "tf32" and way.runtime in ISSUE_S:
-                in_fp32 = self._in_fp32_ms(runs, way)
-                notes.add(0, in_fp32 < latency, "as in fp32, whose kernels TF32 allows", vouched=True)
-                row_ms, latency = (
-                    row_ms * np.minimum(1.0, in_fp32 / latency)[tables.graph],
-                    np.minimum(latency, in_fp32),
-                )
+                learned = self._learned_ms(runs, way)
+                notes.add(0, True, "as in fp32, whose kernels TF32 allows, with its products faster", vouched=True)
+                row_ms, latency = row_ms * (learned / latency)[tables.graph], learned
             if way.runtime in _COMPILED:
                 engine = (self._engines or EngineTimes.load()).seconds(tables, replace(way, runtime=_QUICKEST))
                 plain = latency
@@ -128,7 +125,7 @@ class AnalyticPredictor:
             latency = np.maximum(tables.sums(row_ms), _COMPILED_S * 1e3)
             issue_ms = tables.sums(_issue_ms(tables, way))
         rare = tables.sums(np.where(_USUAL[families(table, way)], 0.0, row_ms)) / latency
-        learned: dict[str, np.ndarray] = {}
+        scheduled: dict[str, np.ndarray] = {}
         if self._schedules is not None:
             row, family = self._priced(tables, way)
             applied = self._schedules.learned(partial(self._priced, way=way)).apply(
@@ -138,7 +135,7 @@ class AnalyticPredictor:
             # What the host or a copy takes beside the operators stays as it is.
             rest = np.maximum(1e-3 * latency - before, 0.0)
             slower = (applied.total + rest) / np.maximum(before + rest, 1e-300)
-            latency, row_ms, learned = latency * slower, row_ms * slower[tables.graph], applied.columns
+            latency, row_ms, scheduled = latency * slower, row_ms * slower[tables.graph], applied.columns
             notes.add(0, True, partial(applied.words, self._schedules))
         found = {
             "latency_ms": latency,
@@ -151,20 +148,19 @@ class AnalyticPredictor:
             "activation_bytes": runs.activation_bytes,
             "reserved_bytes": runs.reserved_bytes,
             **behind,
-            **learned,
+            **scheduled,
         }
         return found, notes, row_ms
 
-    def _in_fp32_ms(self, runs: Runs, way: Way) -> np.ndarray:
-        """[N] milliseconds of the same in fp32, by the predictor of PyTorch.
+    def _learned_ms(self, runs: Runs, way: Way) -> np.ndarray:
+        """[N] milliseconds by the predictor of PyTorch, which prices TF32 as fp32 with faster products.
 
-        TF32 is a leave that libraries may take: with it nothing is slower. Its own level is largely that of other
-        frameworks on boards of compute capability 8.0, where fp32 is an eighth of it.
+        TF32 is a leave that libraries may take: with it nothing is slower. The level that operators have for it is
+        largely that of other frameworks on boards of compute capability 8.0, where fp32 is an eighth of it.
         """
         from perfpass.predictors.inference.predictor import InferencePredictor
 
-        asked = self._fp32 or InferencePredictor.load()
-        columns, _ = asked.columns(runs, replace(way, precision="fp32"))
+        columns, _ = (self._fp32 or InferencePredictor.load()).columns(runs, way)
         return 1e3 * np.asarray(columns["median_s"])
 
     def _priced(self, tables: Tables, way: Way) -> tuple[np.ndarray, np.ndarray]:

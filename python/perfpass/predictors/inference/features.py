@@ -13,14 +13,21 @@ from perfpass.predictors.learned.ratios import RatioFeatures, Sums, Vectors
 from perfpass.predictors.roofline import GROUPS
 
 if TYPE_CHECKING:
+    from perfpass.devices import Device
     from perfpass.predictors.way import Way
 
 SCHEMA_VERSION = 4
 _ALIGNED = 8  # halves in 16 bytes, which a load of matrix units takes
-_MATMUL, _CONV3X3 = GROUPS.index("matmul"), GROUPS.index("conv3x3")
+_MATMUL, _CONV3X3, _DENSE = (GROUPS.index(name) for name in ("matmul", "conv3x3", "dense"))
 _CONVOLUTION = OPERATOR_CLASSES.index("convolution")
 _COMPUTE_SHARES = ("conv1x1", "conv3x3", "conv_large", "conv_grouped", "dense", "matmul", "attention")
 _COMPUTE_GROUPS = np.array([GROUPS.index(g) for g in _COMPUTE_SHARES])
+# PyTorch's own depthwise kernel (conv_depthwise2d_forward_kernel), which fp32 takes in the usual layout: instructions
+# of an output for its indices, and of a tap for its bounds, two loads and their addresses, at half of the issue rate.
+_OUTPUT_INSTRUCTIONS, _TAP_INSTRUCTIONS = 130.0, 20.0
+_DEPTHWISE3, _DEPTHWISE = GROUPS.index("conv_depthwise3"), GROUPS.index("conv_depthwise")
+# What a multiprocessor issues for in a cycle: four warps, of a P100 two.
+_LANES, _P100_LANES, _P100 = 128, 64, (6, 0)
 _CACHE_EDGES = (-12, -2, 0, 2, 4)  # log2 of bytes over cache
 
 # Sets of groups over which sizes are averaged, weighted by time, and the sizes that matter there.
@@ -103,7 +110,8 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
     Matrix units that are held to half their rate (GeForce) are fed more of it than others. Products of two activations
     whose rows are no multiple of 8 halves find no kernel of matrix units in eager PyTorch (attention in parts over 49,
     197 or 577 tokens), and compiled graphs pad them. What the power limit feeds, no kernel exceeds, however well it
-    does at the clock: a T4 (70 W) has less than half of its peaks in products of fp32.
+    does at the clock: a T4 (70 W) has less than half of its peaks in products of fp32. Nor does PyTorch's own
+    depthwise kernel exceed what the multiprocessors issue, who on an A100 have least time for it while the bytes move.
     """
     roof = roofline.bound(table, way, byte_scale)
     device, rate = way.device, roofline.RATES[way.precision]
@@ -115,6 +123,8 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
     slowed: np.ndarray | float = 1.0
     if roofline.on_matrix_units(device, rate):
         slowed = np.where(products, roofline.HALVED_REACH / roofline.reached(device, rate), 1.0)
+        reach = roofline.DENSE_REACH * roofline.reached(device, rate)
+        fed = np.where(roof.group == _DENSE, fed * reach, fed)
         if way.runtime == "torch":
             odd = (np.asarray(table.n) % _ALIGNED != 0) | (np.asarray(table.k) % _ALIGNED != 0)
             odd &= roof.group == _MATMUL
@@ -125,9 +135,20 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
             fed = np.where(np.asarray(table.op_class) == _CONVOLUTION, roofline.fed_flops(device, "tf32"), vector)
         else:
             fed = np.where(roof.group == _CONV3X3, vector * roofline.WINOGRAD_JOULES, vector)
-    fed_s = np.where(products, flops / fed, 0.0)
+    least_s = np.where(products, flops / fed, 0.0)
+    if rate not in ("fp16", "bf16") and way.layout == "nchw" and device.compute_capability is not None:
+        depthwise = (roof.group == _DEPTHWISE3) | (roof.group == _DEPTHWISE)
+        instructions = _OUTPUT_INSTRUCTIONS + _TAP_INSTRUCTIONS * np.asarray(table.kernel_area, dtype=np.float64)
+        issued = instructions * np.asarray(table.output_elements, dtype=np.float64)
+        issue_s = 1.0 / (device.sm_count * device.clock_hz * _lanes(device))
+        least_s = np.where(depthwise, issued * issue_s, least_s)
     kept = (roof.compute_s, roof.memory_s, roof.bytes, roof.launched, roof.group, products)
-    return roofline.Bound(*kept, slowed, fed_s)
+    return roofline.Bound(*kept, slowed, least_s)
+
+
+def _lanes(device: Device) -> int:
+    """Threads of which a multiprocessor issues one instruction in a cycle."""
+    return _P100_LANES if device.compute_capability == _P100 else _LANES
 
 
 def graph_sums(table: OperatorColumns, batch: int, way: Way, byte_scale: float = 1.0) -> Sums:

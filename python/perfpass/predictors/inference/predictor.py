@@ -6,8 +6,9 @@ On GPUs the time of networks that are unlike every measured one is that of their
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -26,7 +27,7 @@ from perfpass.predictors.learned.ratio_trees import (
     fade,
 )
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, sustained_flops
+from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, of_before_ampere, sustained_flops
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -38,15 +39,21 @@ if TYPE_CHECKING:
 
 
 _AUTOCAST = ("amp", "amp_bf16")
+# A leave that libraries may take in fp32, which no run of the records states: with it nothing is slower.
+_FASTER_FP32 = "tf32"
 # Beside boards from before Ampere, and others' launched before it: 40 us an operator, which HELP's boards of 2016 to
 # 2018 take. Clouds keep them beside processors of their time (V100: a Broadwell of 2.3 GHz, T4: a Cascade Lake of 2.5).
-_NEWER_FROM = (8, 0), "2020"
 _OLDER_HOST = (2.0, 2.0)
-# Groups of operators with a weight, which autocast casts.
 # Shares of the time that operators of no measured network take. Trees that know all others of it answer as before for
 # what takes little: one more operator would else make a network as much faster or slower as the two answers differ.
 _STRANGE = (0.05, 0.25)
+# Groups of operators with a weight, which autocast casts.
 _WEIGHED = np.array([g.startswith("conv") or g in ("dense", "recurrent") for g in GROUPS])
+
+
+def _learned_in(way: Way) -> Way:
+    """The way whose runs speak of this one."""
+    return replace(way, precision="fp32") if way.precision == _FASTER_FP32 else way
 
 
 def evidence_key(way: Way) -> str:
@@ -96,13 +103,24 @@ class InferencePredictor(RatioTrees):
         """Whether the precision and the runtime are ones this predictor speaks of at all."""
         return way.precision in GEMM_RATE and way.runtime in ISSUE_S
 
+    def measured(self, way: Way) -> dict[str, Any] | None:
+        """As of every area; TF32 is asked of the runs in fp32, of which it is a faster one."""
+        return super().measured(_learned_in(way))
+
+    def _where(self, way: Way) -> Way:
+        """Trees look at a network that is asked in TF32 as at one in fp32, and its roofline takes TF32's rate.
+
+        So what runs on matrix units either way (convolutions) takes the same time, and products take less.
+        """
+        return super()._where(_learned_in(way))
+
     def knows(self, device: Device) -> bool:
         """Whether records of the device, or of the GPU that it is a slice of, are in the corpus."""
         return (device.parent or device.id) in self.manifest["measured"]
 
     def evidence(self, way: Way) -> str:
         """By the kind of device and `evidence_key`."""
-        return self._evidence.get(way.device.kind, {}).get(evidence_key(way), UNMEASURED)
+        return self._evidence.get(way.device.kind, {}).get(evidence_key(_learned_in(way)), UNMEASURED)
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
         """What is known of N runs before they are scored, and how far measurements stand behind them."""
@@ -125,9 +143,7 @@ class InferencePredictor(RatioTrees):
         return found, notes, row_s
 
     def _host(self, device: Device) -> tuple[float, float]:
-        capability, launched = device.compute_capability, device.launch_date
-        older = (launched or "9") < _NEWER_FROM[1] if capability is None else capability < _NEWER_FROM[0]
-        return _OLDER_HOST if older and device.kind == "gpu" else super()._host(device)
+        return _OLDER_HOST if of_before_ampere(device) else super()._host(device)
 
     def _issued_beside(self, vectors: Vectors, way: Way) -> np.ndarray:
         """Under autocast, the cast of each weight: a context keeps casts, and every run opens one (torch.autocast)."""
@@ -149,11 +165,15 @@ class InferencePredictor(RatioTrees):
         from perfpass.predictors.inference.operators import OperatorTimes
 
         times = self._times or OperatorTimes.load()
-        found = times.seconds(networks, way)
+        # Shares are those of what the trees look at: with a leave that makes products faster no other share is theirs.
+        found = times.seconds(networks, _learned_in(way))
+        total = found.total
+        if way.precision == _FASTER_FP32:
+            total = np.minimum(total, times.seconds(networks, way).total)
         strange = networks.sums(found.row * self._strange(networks)) / found.total
         share = trees[priced, None] * fade(strange, _STRANGE).reshape(-1, steps)
         seconds = seconds.copy()
-        seconds[priced] = share * seconds[priced] + (1.0 - share) * np.log(found.total).reshape(-1, steps)
+        seconds[priced] = share * seconds[priced] + (1.0 - share) * np.log(total).reshape(-1, steps)
         return seconds
 
     def _instead(self, way: Way) -> tuple[int, str]:

@@ -49,7 +49,9 @@ class Sums:
     log_weights: np.ndarray
     own: np.ndarray  # [K] numbers that the area adds
     context: np.ndarray  # [C] software and device
-    fed: np.ndarray  # [G] FLOPs over what the power limit feeds, seconds
+    least: (
+        np.ndarray
+    )  # [G] seconds that no kernel is faster than: FLOPs over what watts feed, instructions over their rate
 
     @classmethod
     def stacked(cls, graphs: Sequence[Sums]) -> Sums:
@@ -163,7 +165,7 @@ class RatioFeatures:
             log_weights=log_weights,
             own=np.empty((number, 0)) if own is None else own,
             context=np.column_stack([software, np.tile(_device(way), (number, 1))]),
-            fed=by_group(roof.fed_s * roof.launched * count),
+            least=by_group(roof.least_s * roof.launched * count),
         )
 
     def of(self, sums: Sums, factor: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -220,8 +222,8 @@ class RatioFeatures:
 
 
 def _held(factor: np.ndarray, sums: Sums) -> np.ndarray:
-    """[N, G] ``factor`` on roofline time, or what the power limit makes of it where that is more."""
-    return np.maximum(factor, sums.fed / np.maximum(sums.seconds, 1e-30))
+    """[N, G] ``factor`` on roofline time, or what the board makes of it at least where that is more."""
+    return np.maximum(factor, sums.least / np.maximum(sums.seconds, 1e-30))
 
 
 def _device(way: Way) -> list[float]:
