@@ -134,7 +134,8 @@ def test_a_command_ends_without_taking_apart_what_it_holds(tmp_path):
 
 
 def test_a_command_waits_for_threads_of_others():
-    thread = "import threading, time\nthreading.Thread(target=lambda: (time.sleep(1), print('thread'))).start()"
+    waits = "threading.main_thread().join(), print('thread')"  # it goes on when the command is over
+    thread = f"import threading\nthreading.Thread(target=lambda: ({waits})).start()"
     done = _as_a_command(thread, "devices", "a100-80gb")
     assert done.returncode == 0 and done.stdout.endswith("thread\n")
 
