@@ -160,8 +160,9 @@ def test_boards_of_one_product_are_answered_alike(predictor, recorded, precision
         predictor.predict(sizes, batch, Way(devices.device(name), precision))
         for name in ("a100-sxm4-40gb", "a100-pcie-40gb")
     )
-    assert few.median_s == pytest.approx(none.median_s, rel=0.05)
-    assert (few.low_s, few.high_s) == pytest.approx((none.low_s, none.high_s), rel=0.05)
+    # The PCIe card has 250 W in place of 400, and nine tenths of the other's speed by its data sheet.
+    for slower, faster in ((none.median_s, few.median_s), (none.low_s, few.low_s), (none.high_s, few.high_s)):
+        assert faster * 0.99 <= slower <= faster * 1.1
     assert any("only 96 runs" in r and "NVIDIA A100-PCIE-40GB, the same chip" in r for r in few.support.reasons)
 
 

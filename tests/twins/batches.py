@@ -30,8 +30,9 @@ def at_batches(tables: Tables, batch: np.ndarray, wanted: np.ndarray) -> Tables:
     weights, convolution = table["weight_bytes"], table["op_class"] == _CONVOLUTION
     matrices = (weights == 0) & ~convolution | (table["op"] == _ATTENTION)
     width = table["bytes_written"] / np.maximum(table["output_elements"], 1)
-    filters = table["b"] * table["n"] * table["k"] * width * convolution
-    kept = np.minimum(np.maximum(weights, filters), table["bytes_read"])
+    channels = table["b"] * table["n"] * width * convolution
+    stored = np.where(weights <= channels, weights, 0.0)  # beside filters that are computed
+    kept = np.minimum(np.maximum(weights, channels * table["k"] + stored), table["bytes_read"])
     table["bytes_read"] = kept + (table["bytes_read"] - kept) * scale
     table["b"] = table["b"] * np.where(matrices, scale, 1.0)
     table["m"] = table["m"] * np.where(matrices, 1.0, scale)

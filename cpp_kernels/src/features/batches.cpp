@@ -54,10 +54,12 @@ ScaledColumns at_batches(const BatchedColumns& c, std::span<const double> wanted
         const bool matrices =
             (c.weights[r] == 0.0 && !convolution) || c.op[r] == static_cast<double>(OpKind::attention);
         const double written = c.bytes_written[r] * scale, outputs = c.output_elements[r] * scale;
-        // Weights that are themselves computed (standardized) are no weights of the table, and stay as large.
+        // Weights that are themselves computed (standardized) are no weights of the table, and stay as large; what is
+        // stored beside them is a number for each output.
         const double width = written / std::max(outputs, 1.0);
-        const double filters = convolution ? c.b[r] * c.n[r] * c.k[r] * width : 0.0;
-        const double kept = std::min(std::max(c.weights[r], filters), c.bytes_read[r]);
+        const double channels = convolution ? c.b[r] * c.n[r] * width : 0.0;
+        const double stored = c.weights[r] <= channels ? c.weights[r] : 0.0;
+        const double kept = std::min(std::max(c.weights[r], channels * c.k[r] + stored), c.bytes_read[r]);
         found.macs[to] = c.macs[r] * scale;
         found.flops[to] = c.flops[r] * scale;
         found.bytes_read[to] = kept + (c.bytes_read[r] - kept) * scale;

@@ -120,7 +120,7 @@ class Tables:
     def any(self, mask: np.ndarray) -> np.ndarray:
         """[N] whether ``mask`` [R] holds for a row."""
         if len(self) == 1:
-            return np.array([np.count_nonzero(mask) > 0])
+            return np.array([np.logical_or.reduce(mask)])
         return np.bincount(self.graph[mask], minlength=len(self)) > 0
 
     def keys(self, group: np.ndarray, groups: int) -> np.ndarray:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 from pathlib import Path
 
-from perfpass.toml_table import parse
+from perfpass.toml_table import read_toml
 
 # Configurations of language models whose tokens are sound -> what follows them and is not counted.
 _SOUNDING = {
@@ -21,7 +21,7 @@ _SOUNDING = {
 def refused(key: str) -> Mapping[str, str]:
     """Lower-case names (``key`` "names"), or model types ("types"), -> why none is read and what to ask instead."""
     found: dict[str, str] = {}
-    for entry in parse(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))["sound"]:
+    for entry in read_toml(Path(__file__).with_suffix(".toml"), "a table of models of sound")["sound"]:
         why = f"makes sound: {entry['is']}, and is no single network that is read here; instead: {entry['instead']}"
         found |= dict.fromkeys((name.lower() for name in entry.get(key, ())), why)
     return found

@@ -88,7 +88,7 @@ class Notes:
 
         ``vouched``: held-out errors stand behind it all the same; ``first``: said before all others.
         """
-        if not np.count_nonzero(holds):
+        if not np.logical_or.reduce(holds):
             return
         where = holds if isinstance(holds, np.ndarray) else np.full(self.level.shape, True)
         raised = np.where(where, np.int8(at_least), np.int8(0))

@@ -240,7 +240,7 @@ def operator_groups(table: Any) -> np.ndarray:
     """[R] index into GROUPS; convolutions by kernel and groups."""
     group = _OPERATOR_GROUP[np.asarray(table.op)]
     convolution = np.asarray(table.op_class) == _CONVOLUTION
-    if not np.count_nonzero(convolution):
+    if not np.logical_or.reduce(convolution):
         return group
     area, groups = np.asarray(table.kernel_area), np.asarray(table.groups)
     depthwise = _depthwise(table)
