@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfpass.deploy import train_arguments
-from perfpass.deploy.training_run import RunCost, cells, run_cost
+from perfpass.deploy.training_run import RunCost, Searched, cells, run_cost
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.llm.architecture import LanguageModel
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from perfpass.devices import Device
 
-_SHOWN = 5
 _MICRO_BATCHES = (1, 2, 4, 8)
 _MEMORY_PARTS = (
     ("weights", "weights"),
@@ -133,37 +132,17 @@ class TrainCost:
 
 
 @dataclass(frozen=True)
-class Layouts:
-    """What a search over layouts found: ``best`` first, all that fit; ``others`` do not fit, the nearest first."""
+class Layouts(Searched[TrainCost]):
+    """What a search found."""
 
-    best: tuple[TrainCost, ...]
-    others: tuple[TrainCost, ...]
-    tried: int
+    more: ClassVar[tuple[str, ...]] = ("slower by",)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Strict JSON."""
-        return {
-            "schema": 1,
-            "tried": self.tried,
-            "fit": len(self.best),
-            "best": [one.to_dict() for one in self.best[:_SHOWN]],
-            "do_not_fit": [one.to_dict() for one in self.others[:_SHOWN]],
-        }
-
-    def __str__(self) -> str:
-        if not self.best:
-            nearest = self.others[0]
-            return f"none of {self.tried} layouts fits; the nearest:\n\n{nearest}"
-        rows = [("", "step", "", "P fits", "memory", "slower by")]
-        first = self.best[0].predicted
-        for place, one in enumerate(self.best[:_SHOWN]):
-            why = _slower(first, one.predicted) if place else ""
-            cost = f"{one.predicted.step_s.median:.3g}"
-            words = described(one.layout, one.recipe)
-            in_use = size(one.predicted.in_use.median)
-            rows.append((words, cost, "s", f"{one.predicted.fits_probability:.2f}", in_use, why))
-        table = columns(rows, right=(1,))
-        return f"{self.best[0]}\n\n{len(self.best)} of {self.tried} layouts fit; the quickest:\n{table}"
+    def row(self, one: TrainCost) -> tuple[str, ...]:
+        found, first = one.predicted, self.best[0].predicted
+        why = "" if one is self.best[0] else _slower(first, found)
+        memory = size(found.in_use.median)
+        words = described(one.layout, one.recipe)
+        return words, f"{found.step_s.median:.3g}", "s", f"{found.fits_probability:.2f}", memory, why
 
 
 def described(layout: Layout, recipe: Recipe) -> str:

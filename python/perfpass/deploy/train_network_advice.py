@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.deploy.train_advice import WORTH, Advice, Change, weighed
 from perfpass.deploy.train_network import NetworkTrainCost, check_layout, of_step, train_network_cost
+from perfpass.deploy.training_run import Searched
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.predictors.llm_training.constants import SPREAD
 from perfpass.predictors.training_step.sharded import OFFLOADS, SHARDINGS
-from perfpass.text import columns, size
+from perfpass.text import size
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
 # How far what a change adds to a step may be off, of the logarithm; by hand: what runs twice is the same work on the
 # same device, half or half as much again. All else may be off by what a framework that was not measured is.
 _OFF = 0.5
-_SHOWN = 5
 _MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64, 128, 256)
 _DEFAULTS: dict[str, Any] = {
     "gpus": 1,
@@ -118,35 +118,15 @@ def _normalizes_batches(first: NetworkTrainCost) -> bool:
 
 
 @dataclass(frozen=True)
-class NetworkLayouts:
-    """What a search found: ``best`` first, all that fit; ``others`` do not fit, the nearest first."""
+class NetworkLayouts(Searched[NetworkTrainCost]):
+    """What a search found."""
 
-    best: tuple[NetworkTrainCost, ...]
-    others: tuple[NetworkTrainCost, ...]
-    tried: int
-
-    def to_dict(self) -> dict[str, Any]:
-        """Strict JSON."""
-        return {
-            "schema": 1,
-            "tried": self.tried,
-            "fit": len(self.best),
-            "best": [one.to_dict() for one in self.best[:_SHOWN]],
-            "do_not_fit": [one.to_dict() for one in self.others[:_SHOWN]],
-        }
-
-    def __str__(self) -> str:
-        if not self.best:
-            return f"none of {self.tried} layouts fits; the nearest:\n\n{self.others[0]}"
-        rows = [("", "step", "", "P fits", "memory")]
-        for one in self.best[:_SHOWN]:
-            words = [one.sharding, f"mb{one.micro_batch}x{one.micro_batches}"]
-            words += ["recompute full"] if one.recompute == "full" else []
-            words += [f"offload {one.offload}"] if one.offload != "none" else []
-            seconds, memory = f"{one.step_s.median:.3g}", size(one.memory_in_use_bytes.median)
-            rows.append((" ".join(words), seconds, "s", f"{one.fits_probability:.2f}", memory))
-        table = columns(rows, right=(1,))
-        return f"{self.best[0]}\n\n{len(self.best)} of {self.tried} layouts fit; the quickest:\n{table}"
+    def row(self, one: NetworkTrainCost) -> tuple[str, ...]:
+        words = [one.sharding, f"mb{one.micro_batch}x{one.micro_batches}"]
+        words += ["recompute full"] if one.recompute == "full" else []
+        words += [f"offload {one.offload}"] if one.offload != "none" else []
+        memory = size(one.memory_in_use_bytes.median)
+        return " ".join(words), f"{one.step_s.median:.3g}", "s", f"{one.fits_probability:.2f}", memory
 
 
 def search_network_layouts(model: Any, device: str | Device, *, gpus: int, **asked: Any) -> NetworkLayouts:

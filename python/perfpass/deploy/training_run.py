@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 from perfpass.deploy import carbon, money
 from perfpass.errors import DeviceError
 from perfpass.prediction import Interval
-from perfpass.text import digits
+from perfpass.text import columns, digits
 
 if TYPE_CHECKING:
     import os
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
 
 _J_PER_KWH = 3.6e6
+_SHOWN = 5
+
+Cost = TypeVar("Cost")
 
 
 @dataclass(frozen=True)
@@ -85,3 +89,31 @@ def _paid(
 def cells(value: Interval) -> tuple[str, str, str]:
     """Median, unit and bounds as they are shown."""
     return digits(value.median), value.unit, f"{digits(value.low)} to {digits(value.high)}"
+
+
+@dataclass(frozen=True)
+class Searched(ABC, Generic[Cost]):
+    """What a search over layouts found: ``best`` first, all that fit; ``others`` do not fit, the nearest first."""
+
+    more: ClassVar[tuple[str, ...]] = ()  # heads of what a row has beside the usual
+
+    best: tuple[Cost, ...]
+    others: tuple[Cost, ...]
+    tried: int
+
+    @abstractmethod
+    def row(self, one: Cost) -> tuple[str, ...]:
+        """Of one that fits: its layout, seconds of a step, their unit, the probability that it fits, its memory."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        shown: Any = (self.best[:_SHOWN], self.others[:_SHOWN])
+        best, others = ([one.to_dict() for one in some] for some in shown)
+        return {"schema": 1, "tried": self.tried, "fit": len(self.best), "best": best, "do_not_fit": others}
+
+    def __str__(self) -> str:
+        if not self.best:
+            return f"none of {self.tried} layouts fits; the nearest:\n\n{self.others[0]}"
+        rows = [("", "step", "", "P fits", "memory", *self.more), *map(self.row, self.best[:_SHOWN])]
+        table = columns(rows, right=(1,))
+        return f"{self.best[0]}\n\n{len(self.best)} of {self.tried} layouts fit; the quickest:\n{table}"

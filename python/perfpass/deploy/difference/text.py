@@ -25,7 +25,8 @@ _CAUSES = {
     "kinds": "another mix of operators",
     "host": "another share of the host's time",
     "tensors": "tensors that are not in both",
-    "another road": "operators of one that nothing was learned of: it is priced operator by operator, the other not",
+    "another road": "operators of one that nothing was learned of: by their share of its time it is priced operator by "
+    "operator",
 }
 _SHOWN = 12
 # Of the time by class, what is too little to be named as a reason.
