@@ -6,6 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
 import numpy as np
@@ -211,6 +212,28 @@ def test_older_boards_stand_beside_older_hosts(predictor, recorded):
     )
     assert v100 == pytest.approx(t4, rel=0.15)
     assert v100 / a30 == pytest.approx(2.0 / 1.35, rel=0.1) == v100 / a10
+
+
+def test_what_trees_say_of_the_device_is_nothing_to_the_host(predictor, recorded):
+    """One image at a time takes what issuing its operators takes, whether the device is a third faster or slower."""
+
+    class Says:
+        def __init__(self, what):
+            self.what = what
+
+        def predict(self, x, threads=1):
+            return np.full(len(x), self.what)
+
+    _, known = recorded
+    seconds = {}
+    for batch in (1, 1024):
+        sizes = known.table("timm", "resnet50", 224, batch, 16)
+        for what in (-0.3, 0.3):
+            other = copy(predictor)
+            other._trees = {"known": Says(what), "portable": Says(what)}
+            seconds[batch, what] = other.predict(sizes, batch, Way(devices.device(GPU), "amp")).median_s
+    assert seconds[1, 0.3] / seconds[1, -0.3] == pytest.approx(1.0, abs=0.02)
+    assert seconds[1024, 0.3] / seconds[1024, -0.3] == pytest.approx(np.exp(0.6), rel=0.02)
 
 
 @pytest.mark.parametrize("runtime", ["torch", "torch.compile"])

@@ -156,6 +156,36 @@ def test_depthwise_kernels_of_pytorch_issue_more_than_an_a100_has_time_for():
     assert seconds(part, "fp32") == pytest.approx(own * a100.sm_count / part.sm_count)
 
 
+def test_bytes_pass_the_multiprocessors_as_well_as_the_memory():
+    """Two slices with the same memory and 42 and 56 multiprocessors; halves are moved half as fast as wider numbers."""
+    few, many = (devices.device(f"a100-sxm4-80gb:{name}") for name in ("3g.40gb", "4g.40gb"))
+    assert few.memory_bandwidth_bytes_s == many.memory_bandwidth_bytes_s
+    row = {"op": "relu", "bytes_read": 10**9, "bytes_written": 10**9, "output_elements": 5 * 10**8}
+
+    def seconds(device, precision):
+        return graph_vector(table([row]), Way(device, precision), ONES).row_s[0]
+
+    def beside_memory(device, precision):
+        return seconds(device, precision) - 2e9 / device.memory_bandwidth_bytes_s
+
+    for precision in ("fp32", "amp"):
+        moved = beside_memory(few, precision), beside_memory(many, precision)
+        assert moved[0] / moved[1] == pytest.approx(many.sm_count / few.sm_count)
+    assert beside_memory(few, "amp") == pytest.approx(2 * beside_memory(few, "fp32"))
+    # An A100 has more bytes of memory for each cycle of its multiprocessors than an RTX 4090 has.
+    a100, rtx = devices.device("a100-sxm4-80gb"), devices.device("rtx-4090")
+    assert beside_memory(a100, "amp") / seconds(a100, "amp") > 2 * beside_memory(rtx, "amp") / seconds(rtx, "amp")
+
+
+def test_records_that_state_no_release_have_their_host_in_the_base():
+    """Twice the usual, as beside other boards of 2016 to 2018."""
+    board = devices.device("titan-xp")
+    rows = table([{"op": "relu", "bytes_read": 8, "bytes_written": 8, "output_elements": 2, "count": 1000.0}])
+    old, new = (graph_vector(rows, Way(board, "fp32", torch_version=v), ONES).base_s for v in ("1.7", "2.1"))
+    assert new == pytest.approx(1000 * roofline.ISSUE_S["torch"], rel=0.01)
+    assert old == pytest.approx(2 * new, rel=0.01)
+
+
 def test_products_of_an_odd_length_find_no_matrix_unit_in_eager_halves():
     a100 = devices.device("a100-sxm4-80gb")
 
@@ -163,7 +193,8 @@ def test_products_of_an_odd_length_find_no_matrix_unit_in_eager_halves():
         row = product(tokens, 4 if precision == "fp32" else 2, count=1000.0)
         return graph_vector(table([row]), Way(a100, precision, runtime), ONES).row_s[0] / row["flops"]
 
-    assert per_flop(577, "fp16") == pytest.approx(1000 / a100.peak_flops["fp32"])
+    # One half at a time is loaded and widened: half of what vector units do in fp32.
+    assert per_flop(577, "fp16") == pytest.approx(2 * 1000 / a100.peak_flops["fp32"])
     assert per_flop(577, "fp16") > 3 * per_flop(576, "fp16")
     for way in (("fp32", "torch"), ("fp16", "torch.compile")):
         assert per_flop(577, *way) == pytest.approx(per_flop(576, *way), rel=0.01)

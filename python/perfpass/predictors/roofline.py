@@ -127,8 +127,9 @@ def software_index(way: Way) -> int:
 class Bound:
     """Roofline of every row of an operator table. All arrays have length R; times are of one execution, in seconds.
 
-    ``slowed``: what the kernels of a row take over ``compute_s``. ``least_s``: what no kernel is faster than, however
-    well kernels of its group do; 0 where nobody counts it.
+    ``slowed``: what the kernels of a row take over ``compute_s``. ``moving_s``: what multiprocessors take to move the
+    bytes, beside the memory. ``least_s``: what no kernel is faster than, however well kernels of its group do; 0 where
+    nobody counts it.
     """
 
     compute_s: np.ndarray
@@ -138,12 +139,14 @@ class Bound:
     group: np.ndarray  # index into GROUPS, or into those of the caller
     product: np.ndarray  # whether matrix units run it where a board has them
     slowed: np.ndarray | float = 1.0
+    moving_s: np.ndarray | float = 0.0
     least_s: np.ndarray | float = 0.0
 
     @property
     def roof_s(self) -> np.ndarray:
         """The bound with the least duration of a kernel."""
-        return np.maximum(np.maximum(self.compute_s * self.slowed, self.memory_s), KERNEL_S) * self.launched
+        bound = np.maximum(self.compute_s * self.slowed, self.memory_s + self.moving_s)
+        return np.asarray(np.maximum(bound, KERNEL_S) * self.launched)
 
 
 def sustained_flops(device: Device, precision: str) -> float:

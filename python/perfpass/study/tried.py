@@ -73,7 +73,8 @@ class _Student:
         if task.name == "latency":
             from perfpass.training.inference import model
 
-            arrays = model.arrays(ours.vision_data(), model.efficiency_of(ours.vision_data(), record[split.train]))
+            dataset, known = ours.vision_data(), record[split.train]
+            arrays = model.arrays(dataset, model.efficiency_of(dataset, known), known)
             x, base, self.settings, self.rounds = arrays.x, arrays.base_s, {**TREES, **model.TREES}, model.ROUNDS
         elif task.name == "training_step":
             from perfpass.training.training_step import model as steps

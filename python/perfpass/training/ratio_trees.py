@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -118,9 +118,12 @@ class Dataset(ABC):
         """[N] of the forward pass."""
         return np.array([float(np.dot(t.macs, t.count)) for t in self.tables])
 
-    def features(self, efficiency: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """[N, F] float32 and the roofline time with learned efficiencies, [N] seconds."""
-        return self.ratios.of(self.sums, efficiency[self.software])
+    def features(self, efficiency: np.ndarray, host: np.ndarray | float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+        """[N, F] float32 and the roofline time with learned efficiencies, [N] seconds.
+
+        ``host`` [N]: what issuing takes over what is assumed.
+        """
+        return self.ratios.of(replace(self.sums, issue_s=self.sums.issue_s * host), efficiency[self.software])
 
     def distances(self, train: np.ndarray, test: np.ndarray) -> np.ndarray:
         """[len(test)] distance of each row's network to the nearest of the training rows."""

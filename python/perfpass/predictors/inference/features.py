@@ -9,6 +9,7 @@ import numpy as np
 from perfpass.graph import OPERATOR_CLASSES
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.predictors import roofline
+from perfpass.predictors.learned.ratio_trees import UNSTATED_TORCH
 from perfpass.predictors.learned.ratios import RatioFeatures, Sums, Vectors
 from perfpass.predictors.roofline import GROUPS
 
@@ -16,12 +17,20 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.predictors.way import Way
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
+# Beside boards whose records state no release, over `roofline.ISSUE_S`: 40 us an operator, as beside others of their
+# age. What each of them stood beside (31 to 69 us) counts where trees learn (perfpass.training.inference.model).
+_UNSTATED_HOST = 2.0
 _ALIGNED = 8  # halves in 16 bytes, which a load of matrix units takes
+# Where rows are odd, kernels load and widen one half at a time for every product, and reach half of vector units' rate.
+_ODD_REACH = 0.5
 _MATMUL, _CONV3X3, _DENSE = (GROUPS.index(name) for name in ("matmul", "conv3x3", "dense"))
 _CONVOLUTION = OPERATOR_CLASSES.index("convolution")
 _COMPUTE_SHARES = ("conv1x1", "conv3x3", "conv_large", "conv_grouped", "dense", "matmul", "attention")
 _COMPUTE_GROUPS = np.array([GROUPS.index(g) for g in _COMPUTE_SHARES])
+# Bytes that a multiprocessor moves in a cycle in kernels of 16-bit numbers, beside the memory's time; of wider ones in
+# proportion, since a thread loads as many numbers of them.
+_SM_BYTES = 24.0
 # PyTorch's own depthwise kernel (conv_depthwise2d_forward_kernel), which fp32 takes in the usual layout: instructions
 # of an output for its indices, and of a tap for its bounds, two loads and their addresses, at half of the issue rate.
 _OUTPUT_INSTRUCTIONS, _TAP_INSTRUCTIONS = 130.0, 20.0
@@ -109,9 +118,11 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
 
     Matrix units that are held to half their rate (GeForce) are fed more of it than others. Products of two activations
     whose rows are no multiple of 8 halves find no kernel of matrix units in eager PyTorch (attention in parts over 49,
-    197 or 577 tokens), and compiled graphs pad them. What the power limit feeds, no kernel exceeds, however well it
-    does at the clock: a T4 (70 W) has less than half of its peaks in products of fp32. Nor does PyTorch's own
-    depthwise kernel exceed what the multiprocessors issue, who on an A100 have least time for it while the bytes move.
+    197 or 577 tokens) and half of the rate of vector units, and compiled graphs pad them. What the power limit feeds,
+    no kernel exceeds, however well it does at the clock: a T4 (70 W) has less than half of its peaks in products of
+    fp32. Bytes pass the multiprocessors as well as the memory, of which an A100 has more beside them than other boards.
+    Nor does PyTorch's own depthwise kernel exceed what the multiprocessors issue, who on an A100 have least time for it
+    while the bytes move.
     """
     roof = roofline.bound(table, way, byte_scale)
     device, rate = way.device, roofline.RATES[way.precision]
@@ -128,7 +139,8 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
         if way.runtime == "torch":
             odd = (np.asarray(table.n) % _ALIGNED != 0) | (np.asarray(table.k) % _ALIGNED != 0)
             odd &= roof.group == _MATMUL
-            slowed = np.where(odd, roofline.sustained_flops(device, rate) / device.peak_flops["fp32"], slowed)
+            vector_peak = _ODD_REACH * device.peak_flops["fp32"]
+            slowed = np.where(odd, roofline.sustained_flops(device, rate) / vector_peak, slowed)
             fed = np.where(odd, vector, fed)
     elif rate == "fp32":
         if "tf32" in device.peak_flops:
@@ -136,6 +148,9 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
         else:
             fed = np.where(roof.group == _CONV3X3, vector * roofline.WINOGRAD_JOULES, vector)
     least_s = np.where(products, flops / fed, 0.0)
+    moving_s: np.ndarray | float = 0.0
+    if device.compute_capability is not None and device.clock_hz > 0:
+        moving_s = roof.bytes / (device.sm_count * device.clock_hz * _SM_BYTES * _bytes_of(rate) / 2.0)
     if rate not in ("fp16", "bf16") and way.layout == "nchw" and device.compute_capability is not None:
         depthwise = (roof.group == _DEPTHWISE3) | (roof.group == _DEPTHWISE)
         instructions = _OUTPUT_INSTRUCTIONS + _TAP_INSTRUCTIONS * np.asarray(table.kernel_area, dtype=np.float64)
@@ -143,7 +158,12 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
         issue_s = 1.0 / (device.sm_count * device.clock_hz * _lanes(device))
         least_s = np.where(depthwise, issued * issue_s, least_s)
     kept = (roof.compute_s, roof.memory_s, roof.bytes, roof.launched, roof.group, products)
-    return roofline.Bound(*kept, slowed, least_s)
+    return roofline.Bound(*kept, slowed, moving_s, least_s)
+
+
+def _bytes_of(rate: str) -> float:
+    """Of a number that is computed at a rate."""
+    return {"fp16": 2.0, "bf16": 2.0, "fp64": 8.0}.get(rate, 4.0)
 
 
 def _lanes(device: Device) -> int:
@@ -163,6 +183,7 @@ def _sums(tables: Tables, batch: np.ndarray, way: Way, byte_scale: float, roof: 
         tables, batch, way, roof,
         log_weights=np.log(np.maximum(tables.sums(tables.table.weight_bytes * tables.count), 1.0) * byte_scale),
         software=np.tile(np.array(_software(way), dtype=np.float64), (len(tables), 1)),
+        issued=_UNSTATED_HOST if way.torch_version == UNSTATED_TORCH else 1.0,
     )  # fmt: skip
 
 

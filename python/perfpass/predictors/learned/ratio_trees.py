@@ -43,8 +43,6 @@ LEAST_DEVICE_ROWS = 1000
 # Issue time over device time from which on the host counts. No record states its host, so such a run is no better known
 # than one on a board with few records.
 HOST_BOUND_ISSUE = 0.5
-# Log correction from which on operators were counted too high, and not issued faster.
-_TOO_MANY = 0.5
 # From here on its unknown speed widens the bounds, with the logarithm, up to `HOST_BOUND_ISSUE`: they grow no faster
 # than the time falls.
 HOST_COUNTS = 0.125
@@ -329,18 +327,16 @@ class RatioTrees(ABC):
         """[N, K] log seconds under the trees' correction ``learned`` [N, K], learned where the device is busy.
 
         So it corrects the time of the device. The host, which issues the operators, takes the same time for every
-        device (`Settings.host`), or less where trees know that the count of operators is too high (cells written out
-        step by step). Records that state no release have their laboratory's host in the correction.
+        device (`Settings.host`): trees speak of it between these two bounds alone. Records that state no release ran
+        on their laboratory's host, which is in the base or in the correction.
         """
         base = np.log(vectors.base_s).reshape(learned.shape)
         if way.torch_version == UNSTATED_TORCH:
             return base + learned
         host = roofline.issue_share(self._issue(vectors.values)).reshape(learned.shape)
-        usual = np.minimum(np.maximum(1.0 + learned / _TOO_MANY, 0.0), 1.0)
         quickest, slowest = np.log(self._host(way.device))
-        usually = np.minimum(np.maximum(learned, quickest), slowest)
-        usually = usually + self._issued_beside(vectors, way).reshape(learned.shape)
-        issued = usual * usually + (1.0 - usual) * learned
+        issued = np.minimum(np.maximum(learned, quickest), slowest)
+        issued = issued + self._issued_beside(vectors, way).reshape(learned.shape)
         device, issued = (np.exp(roofline.SMOOTHNESS * v) for v in (learned, issued))
         found: np.ndarray = base + np.log((1.0 - host) * device + host * issued) / roofline.SMOOTHNESS
         return found

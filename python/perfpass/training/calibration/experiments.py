@@ -56,7 +56,8 @@ class Unseen:
 
 def standard_of(dataset: Dataset) -> Standard:
     """Mean and deviation of the traits over all records."""
-    traits = model.arrays(dataset, model.efficiency_of(dataset, np.arange(len(dataset)))).x[:, TRAIT_COLUMNS]
+    everything = np.arange(len(dataset))
+    traits = model.arrays(dataset, model.efficiency_of(dataset, everything), everything).x[:, TRAIT_COLUMNS]
     deviation = np.nanstd(traits, axis=0)
     return Standard(np.nan_to_num(np.nanmean(traits, axis=0)), np.where(deviation > 1e-6, deviation, 1.0))
 

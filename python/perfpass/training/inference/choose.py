@@ -46,7 +46,7 @@ def choose(dataset: Dataset, grid: Sequence[dict[str, Any]] = GRID, seed: int = 
     parts = {}
     for task, out in (("family", aside), ("architecture", half)):
         train, test = np.flatnonzero(~out), np.flatnonzero(out & timm)
-        parts[task] = train, test, model.arrays(dataset, model.efficiency_of(dataset, train))
+        parts[task] = train, test, model.arrays(dataset, model.efficiency_of(dataset, train), train)
     found: list[dict[str, Any]] = []
     corrections: list[dict[str, np.ndarray]] = []
     for setting in grid:

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.inference.features import RATIOS
+from perfpass.predictors.inference.features import FEATURES, RATIOS
 from perfpass.predictors.inference.predictor import InferencePredictor
-from perfpass.predictors.learned.ratio_trees import fade
+from perfpass.predictors.learned.ratio_trees import UNSTATED_TORCH, fade
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.training.inference.dataset import Dataset
 from perfpass.training.ratio_trees import PRIOR_FACTOR, HeldOut, Trees, factors, fit_trees
@@ -21,6 +21,9 @@ ROUNDS = 600
 PRIOR_WEIGHT = 1e-5
 # Rows of the old torchvision runs are few and noisy but the only ones on their devices and of eager fp32 on GPUs.
 TORCHVISION_WEIGHT = 2.0
+# Rows whose host takes more than so many times the device's time tell its speed, if a board has as many of them.
+_WAITED, _LEAST_WAITED = 2.0, 5
+_LOG_ISSUE = FEATURES.index("log_issue")
 CPU = SOFTWARE.index("cpu")
 TREES_FADE = InferencePredictor.settings.fade
 
@@ -57,9 +60,30 @@ def efficiency_of(dataset: Dataset, rows: np.ndarray) -> np.ndarray:
     return fit_efficiency(dataset.sums.seconds[rows], dataset.software[rows], dataset.measured_s[rows])
 
 
-def arrays(dataset: Dataset, efficiency: np.ndarray) -> Arrays:
-    """Features of every row."""
-    return Arrays(dataset, *dataset.features(efficiency))
+def arrays(dataset: Dataset, efficiency: np.ndarray, train: np.ndarray) -> Arrays:
+    """Features of every row; those in ``train`` on the host that their own times tell (`hosts`)."""
+    assumed = Arrays(dataset, *dataset.features(efficiency))
+    return Arrays(dataset, *dataset.features(efficiency, hosts(assumed, train)))
+
+
+def hosts(data: Arrays, train: np.ndarray) -> np.ndarray:
+    """[N] what a host takes to issue operators over what is assumed: 1 but for training rows that state no release.
+
+    Each of their boards stood in a machine of its own, and runs that wait for it say how long it takes. With it in the
+    base, trees learn of the device alone, and what they say of a small batch holds for slices and for other hosts.
+    """
+    dataset, found = data.dataset, np.ones(len(data.dataset))
+    unstated = np.array([way.torch_version == UNSTATED_TORCH and way.device.kind == "gpu" for way in dataset.ways])
+    learned = np.zeros_like(unstated)
+    learned[train] = True
+    waited = np.exp(data.x[:, _LOG_ISSUE]) > _WAITED
+    taken = (dataset.measured_s - dataset.sums.copy_s) / np.maximum(dataset.sums.issue_s, 1e-12)
+    name = dataset.rows.device.to_numpy()
+    for board in np.unique(name[unstated & learned]):
+        rows = unstated & learned & (name == board)
+        if (rows & waited).sum() >= _LEAST_WAITED:
+            found[rows] = np.median(taken[rows & waited])
+    return found
 
 
 def fit(
@@ -76,7 +100,7 @@ def held_out(
     dataset: Dataset, train: np.ndarray, test: np.ndarray, *, portable: bool, seed: int, rounds: int | None = None
 ) -> HeldOut:
     """Efficiencies and trees from the rows ``train`` alone, asked about the rows ``test``."""
-    data = arrays(dataset, efficiency_of(dataset, train))
+    data = arrays(dataset, efficiency_of(dataset, train), train)
     trees = fit(data, train, portable=portable, seed=seed, rounds=rounds or ROUNDS)
     return HeldOut(data.x, data.base_s, *predict(data, trees, train, test))
 

@@ -34,7 +34,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     say(f"{len(dataset)} records of {dataset.rows.model.nunique()} models on {len(dataset.devices)} devices")
     everything = np.arange(len(dataset))
     efficiency = model.efficiency_of(dataset, everything)
-    data = model.arrays(dataset, efficiency)
+    data = model.arrays(dataset, efficiency, everything)
     boosters: dict[str, list[Any]] = {"known": [], "portable": []}
     for name, found in boosters.items():
         for i in range(SEEDS):

@@ -138,7 +138,7 @@ class VisionTrees:
         self._record = task.rows.record.to_numpy()
         self._learned = self._record[train]
         dataset = vision_data()
-        self._data = vision_model.arrays(dataset, vision_model.efficiency_of(dataset, self._learned))
+        self._data = vision_model.arrays(dataset, vision_model.efficiency_of(dataset, self._learned), self._learned)
         self._trees = {
             portable: vision_model.fit(self._data, self._learned, portable=portable, seed=seed)
             for portable in (False, True)
