@@ -199,6 +199,14 @@ class Prediction:
         """Memory in use on the device: `MemoryFigures.in_use`."""
         return self.memory.in_use
 
+    @property
+    def handed_over(self) -> float:
+        """Share (0 to 1) of the time that is priced operator by operator because of operators nothing was learned of.
+
+        0: they take too little of the time, there are none, or what predicts would not speak of the network anyway.
+        """
+        return float(self.provenance.get("handed_over", 0.0))
+
     def to_dict(self) -> dict[str, Any]:
         """The prediction as strict JSON (no NaN, no infinity), with its ``schema_version``."""
         return {

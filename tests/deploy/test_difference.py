@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from dataclasses import replace
@@ -21,7 +22,7 @@ from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
 from perfpass.graph import OpGraph
 from perfpass.graph.changes import changes
 from perfpass.predictors.difference.unlike import CAUSES, MEMORY_CAUSES, parts_changed
-from perfpass.predictors.difference.widths import Widths
+from perfpass.predictors.difference.widths import ANOTHER_ROAD, Widths, widened
 from small_networks import network
 
 DEVICES = ("t4", "h100", "a100-80gb:1g.10gb", "cpu", "mi300x", "rtx-4090")
@@ -96,27 +97,60 @@ def test_more_that_differs_makes_a_ratio_wider():
     assert widths[0] == 0 and widths == sorted(widths) and len(set(widths)) == 4
 
 
-def test_what_is_learned_and_what_is_priced_by_operators_share_nothing():
-    path = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")
-    old, strange = perfpass.load(path), with_operator(path, "Erf")
-    found = perfpass.diff(old, strange, "a10")
-    latency = ratios(found)["a10", "latency"]
-    both = [perfpass.predict(one, "a10").latency_ms for one in (old, strange)]
-    widths = [math.log(one.high / one.low) / 2 for one in both]
-    assert latency.log_half_width == pytest.approx(math.hypot(*widths))
-    assert latency.interval.low < 1.0 < latency.interval.high and "nothing was learned of" in str(found)
-    known = ratios(perfpass.diff(old, with_operator(path, "Sin"), "a10"))["a10", "latency"]
-    assert known.log_half_width < 0.2 * latency.log_half_width
+RESNET = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")
 
 
-def with_operator(path, op):
-    """A file's network with one more operator behind its first."""
+def test_a_ratio_is_wider_by_what_operators_that_nothing_was_learned_of_hand_over():
+    networks = [RESNET, *(with_operators(RESNET, "Erf", count) for count in (1, 12, 40))]
+    old, *strange = (perfpass.predict(one, "a10") for one in networks)
+    few, some, many = (ratios(perfpass.diff(RESNET, one, "a10"))["a10", "latency"] for one in networks[1:])
+    handed = [found.handed_over for found in (old, *strange)]
+    assert handed[:2] == [0.0, 0.0] and 0.05 < handed[2] < 0.95 and handed[3] == 1.0
+    # Nearly nothing of the time widens nearly nothing: as much as an operator that is known.
+    known = ratios(perfpass.diff(RESNET, with_operators(RESNET, "Sin", 1), "a10"))["a10", "latency"]
+    assert few.log_half_width == pytest.approx(known.log_half_width, rel=0.2)
+    # All of it: two figures that share nothing.
+    apart = [math.hypot(half(old.latency_ms), half(found.latency_ms)) for found in strange]
+    assert many.log_half_width == pytest.approx(apart[2]) and many.causes[0][0] == ANOTHER_ROAD
+    assert few.log_half_width < some.log_half_width < 0.5 * apart[1]
+    assert "nothing was learned of" in str(perfpass.diff(RESNET, networks[2], "a10"))
+
+
+@pytest.mark.parametrize("device", ["a10", "t4", "a100-sxm4-80gb"])
+@pytest.mark.parametrize("batch", [1, 32])
+def test_operators_that_are_added_are_no_sure_speed_up(device, batch):
+    for count in (1, 4, 8, 12):
+        found = perfpass.diff(RESNET, with_operators(RESNET, "Erf", count), device, batch=batch)
+        latency = ratios(found)[device, "latency"]
+        assert latency.interval.high > 1.0 and latency.interval.probability_below(1.0) < 0.9
+
+
+def test_a_part_that_is_told_otherwise_widens_a_ratio_by_its_share():
+    own = (0.1, (("operators", 0.75), ("measurement", 0.25)))
+    assert widened(own, 0.0, 1.0) == own and widened(own, 1.0, 1.0)[0] == 1.0
+    width, causes = widened(own, 0.1, 1.0)
+    assert width == pytest.approx(0.1 * math.sqrt(2))
+    assert causes == ((ANOTHER_ROAD, pytest.approx(0.5)), ("operators", pytest.approx(0.375)), ("measurement", 0.125))
+    assert [widened(own, share, 1.0)[0] for share in (0.001, 0.5)] == pytest.approx([0.1, 0.51], rel=1e-3)
+
+
+def half(figure):
+    """The half-width of a figure's logarithm."""
+    return math.log(figure.high / figure.low) / 2
+
+
+def with_operators(path, op, count):
+    """A file's network with so many more operators behind its first."""
     model = onnx.load(path, load_external_data=False)
     first, *rest = model.graph.node
+    names = [first.output[0], *(f"more{i}" for i in range(count))]
     for node in rest:
-        node.input[:] = ["more" if name == first.output[0] else name for name in node.input]
-    model.graph.node.insert(1, onnx.helper.make_node(op, [first.output[0]], ["more"]))
-    return perfpass.load(model.SerializeToString())
+        node.input[:] = [names[-1] if name == names[0] else name for name in node.input]
+    more = [onnx.helper.make_node(op, [a], [b]) for a, b in itertools.pairwise(names)]
+    nodes = [first, *more, *rest]
+    del model.graph.node[:]
+    model.graph.node.extend(nodes)
+    return model.SerializeToString()
 
 
 def test_a_cuda_graph_is_of_both_or_a_change_that_widens_the_ratio():

@@ -23,8 +23,7 @@ from perfpass.prediction import SUPPORT_LEVELS, WIDEST_FACTOR, Interval, Predict
 from perfpass.predictors import predict_graph, quantisation
 from perfpass.predictors.assemble import run_of
 from perfpass.predictors.difference.unlike import Question, lacks, memory_lacks
-from perfpass.predictors.difference.widths import Widths
-from perfpass.predictors.learned.ratio_trees import STRANGE
+from perfpass.predictors.difference.widths import Widths, widened
 from perfpass.predictors.workload import PRECISIONS, check
 from perfpass.text import shown_value, unknown
 
@@ -152,16 +151,15 @@ def ratios(old: Run, new: Run) -> tuple[Ratio, ...]:
         )
     ]
     device = old.question.way.device
-    roads = [device.is_gpu and any(r.startswith(STRANGE) for r in found.support.reasons) for found in (a, b)]
     if device == new.question.way.device:
         differ = lacks(old.question, new.question)
         held = memory_lacks(old.question, new.question, (a.breakdown["memory_bytes"], b.breakdown["memory_bytes"]))
         widths = Widths.load()
-        time = widths.of("latency", device.kind, differ, apart[0])
+        # What was learned tells one of the times by so much more, and its operators one by one the other.
+        handed_over = abs(a.handed_over - b.handed_over)
+        time = widened(widths.of("latency", device.kind, differ, apart[0]), handed_over, apart[0])
         memory = widths.of("memory", device.kind, held)
-        energy = widths.of("energy", device.kind, differ, apart[2])
-        if roads[0] != roads[1]:  # what was learned tells one of the times, its operators one by one the other
-            time, energy = ((width, (("another road", 1.0),)) for width in (apart[0], apart[2]))
+        energy = widened(widths.of("energy", device.kind, differ, apart[2]), handed_over, apart[2])
     else:
         time, memory, energy = ((width, (("another device", 1.0),)) for width in apart)
     return (

@@ -9,10 +9,14 @@ from pathlib import Path
 
 from perfpass.errors import ArtefactError
 from perfpass.predictors.learned import artefacts
-from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.learned.spread import NAMED_SHARE, Spread
 
 NAME = "difference"
 FIGURES = ("latency", "memory", "energy")
+# A cause beside those of `unlike`: by operators that nothing was learned of, one time is told otherwise than the other.
+ANOTHER_ROAD = "another road"
+# A log half-width, and what it is made of: causes with their shares, the largest first.
+Found = tuple[float, tuple[tuple[str, float], ...]]
 
 
 class Widths:
@@ -32,9 +36,7 @@ class Widths:
         """The shipped ones, read once per process. Raises ArtefactError."""
         return Widths()
 
-    def of(
-        self, figure: str, kind: str, lacks: Mapping[str, float], most: float = math.inf
-    ) -> tuple[float, tuple[tuple[str, float], ...]]:
+    def of(self, figure: str, kind: str, lacks: Mapping[str, float], most: float = math.inf) -> Found:
         """The log half-width of a ratio, the same on both sides, and the causes with their shares.
 
         ``figure`` of `FIGURES`; ``kind`` of device; ``lacks`` of `unlike`; ``most``: the half-width of two figures that
@@ -46,6 +48,21 @@ class Widths:
         if not any(lacks.values()):
             return 0.0, ()
         return min(half_width(spread, lacks), most), spread.named(lacks)
+
+
+def widened(found: Found, share: float, apart: float) -> Found:
+    """What `Widths.of` gave, of two figures of which a ``share`` (0 to 1) of the logarithm is told in another way.
+
+    That part is known as two figures that share nothing are, whose log half-width is ``apart``; squares add, and the
+    whole is no wider than them.
+    """
+    if not share:
+        return found
+    width, causes = found
+    both, other = width**2 + (share * apart) ** 2, (share * apart) ** 2
+    shares = ((ANOTHER_ROAD, other / both), *((cause, part * (1.0 - other / both)) for cause, part in causes))
+    named = sorted((part for part in shares if part[1] >= NAMED_SHARE), key=lambda part: -part[1])
+    return min(math.sqrt(both), apart), tuple(named)
 
 
 def half_width(spread: Spread, lacks: Mapping[str, float]) -> float:

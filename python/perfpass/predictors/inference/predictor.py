@@ -20,10 +20,10 @@ from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, graph
 from perfpass.predictors.learned.ratio_trees import (
     LEAST_DEVICE_ROWS,
     UNMEASURED,
+    Kinds,
     RatioTrees,
     Settings,
     TimePrediction,
-    convolves,
     fade,
 )
 from perfpass.predictors.memory import allocation, process
@@ -153,12 +153,13 @@ class InferencePredictor(RatioTrees):
         return np.asarray(np.log1p(launches[:, _WEIGHED].sum(axis=1) / np.maximum(launches.sum(axis=1), 1.0)))
 
     def _beyond_trees(
-        self, seconds: np.ndarray, tables: Tables, networks: Tables, way: Way, distance: np.ndarray
-    ) -> np.ndarray:
-        trees = self._fade(way, distance) * convolves(tables)
-        priced = np.flatnonzero((trees < 1.0) | tables.any(self._strange(tables)))
+        self, seconds: np.ndarray, kinds: Kinds, networks: Tables, way: Way, distance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        handed_over = np.zeros_like(seconds)
+        trees = self._fade(way, distance) * kinds.convolves
+        priced = np.flatnonzero((trees < 1.0) | kinds.strange)
         if way.device.kind != "gpu" or not len(priced):
-            return seconds
+            return seconds, handed_over
         steps = seconds.shape[1]
         if len(priced) < len(trees):
             networks = networks.take((priced[:, None] * steps + np.arange(steps)).ravel())
@@ -170,11 +171,13 @@ class InferencePredictor(RatioTrees):
         total = found.total
         if way.precision == _FASTER_FP32:
             total = np.minimum(total, times.seconds(networks, way).total)
-        strange = networks.sums(found.row * self._strange(networks)) / found.total
-        share = trees[priced, None] * fade(strange, _STRANGE).reshape(-1, steps)
+        unlearned = networks.sums(found.row * self._unlearned(networks)) / found.total
+        kept = fade(unlearned, _STRANGE).reshape(-1, steps)
+        share = trees[priced, None] * kept
+        handed_over[priced] = trees[priced, None] - share
         seconds = seconds.copy()
         seconds[priced] = share * seconds[priced] + (1.0 - share) * np.log(total).reshape(-1, steps)
-        return seconds
+        return seconds, handed_over
 
     def _instead(self, way: Way) -> tuple[int, str]:
         if way.device.kind != "gpu":
@@ -221,6 +224,7 @@ class InferencePredictor(RatioTrees):
                 "ensemble": self.ensemble(run.way),
                 "beyond_measured": SUPPORT_LEVELS[columns["beyond"][0]],
                 "nearest_network_distance": float(columns["distance"][0]),
+                "handed_over": float(columns["handed_over"][0]),
                 "power": self.manifest["power"]["source"],
                 "memory": process.SOURCE,
             },

@@ -47,7 +47,6 @@ HOST_BOUND_ISSUE = 0.5
 # than the time falls.
 HOST_COUNTS = 0.125
 _ENOUGH = 100.0
-STRANGE = "operators that no "  # begins the reason of a network with operators that nothing was learned of
 _HOST_REASON = "bound by the host, which issues the operators one by one; its speed is not known"
 _OLD_HOST_REASON = (
     "timed with PyTorch of 2018 to 2020 on the host of its laboratory, which is in the figure: not to be compared with "
@@ -124,6 +123,19 @@ class TimePrediction:
     ensemble: str
     support: Support
     beyond: SupportLevel  # the level by what no held-out error vouches for
+
+
+@dataclass(frozen=True, eq=False)
+class Kinds:
+    """What N networks are made of, as far as it tells whether trees may speak of them.
+
+    ``unlearned`` [R]: whether a row's operator is in no measured network; ``strange`` [N]: whether a network has one;
+    ``convolves`` [N]: whether it has a convolution (or patch embedding).
+    """
+
+    unlearned: np.ndarray
+    strange: np.ndarray
+    convolves: np.ndarray
 
 
 class RatioTrees(ABC):
@@ -234,7 +246,8 @@ class RatioTrees(ABC):
         whole = self.whole(way)
         least, most = self._measured_batch(whole)
         distance = self._distance(tables, batch, min(max(_USUAL_BATCH, least), most), threads)
-        notes = self._support(tables, batch, way, distance)
+        kinds = self._kinds(tables)
+        notes = self._support(tables, batch, way, distance, kinds)
         sizes = np.empty((len(batch), len(ladder.RUNGS) + 3), dtype=np.result_type(batch, np.int64))
         sizes[:, :-3], sizes[:, -3], sizes[:, -2], sizes[:, -1] = ladder.RUNGS, least, most, batch
         networks = ladder.at_batches(tables, batch, sizes)
@@ -242,10 +255,11 @@ class RatioTrees(ABC):
         where = self._where(whole)
         seen = vectors if where is way else at(networks, sizes.ravel(), where)
         learned = self._learned(seen.values, sizes, whole, distance, threads)
-        seconds = self._beyond_trees(self._log_seconds(vectors, learned, way), tables, networks, way, distance)
+        by_trees = self._log_seconds(vectors, learned, way, kinds)
+        seconds, handed_over = self._beyond_trees(by_trees, kinds, networks, way, distance)
         rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
         issue = self._issue(vectors.values).reshape(sizes.shape)
-        lacks = self._lacks(tables, sizes / batch[:, None], sizes, way, distance, issue)
+        lacks = self._lacks(tables, sizes / batch[:, None], sizes, way, distance, issue, kinds)
         spread = self.spread(whole.device)
         unknown = spread.matrix(lacks)
         low, high = (bound.reshape(sizes.shape) for bound in spread.of_matrix(unknown))
@@ -264,6 +278,7 @@ class RatioTrees(ABC):
             "group_s": sums.seconds[asked],
             "kernels": sums.kernels[asked].sum(axis=1),
             "distance": distance,
+            "handed_over": handed_over[:, -1],
             "lacks": unknown.reshape(*sizes.shape, -1)[:, -1],
             "level": notes.level,
             "beyond": notes.beyond,
@@ -323,7 +338,7 @@ class RatioTrees(ABC):
         last = found[every, np.where(wanted, sizes, -np.inf).argmax(axis=1)][:, None]
         return np.where(sizes < least, first, np.where(sizes > most, last, found)) * self._fade(way, distance)[:, None]
 
-    def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way) -> np.ndarray:
+    def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way, kinds: Kinds) -> np.ndarray:
         """[N, K] log seconds under the trees' correction ``learned`` [N, K], learned where the device is busy.
 
         So it corrects the time of the device. The host, which issues the operators, takes the same time for every
@@ -350,10 +365,13 @@ class RatioTrees(ABC):
         return np.zeros(len(vectors.base_s))
 
     def _beyond_trees(
-        self, seconds: np.ndarray, tables: Tables, networks: Tables, way: Way, distance: np.ndarray
-    ) -> np.ndarray:
-        """[N, K] log ``seconds`` of N networks at K batch sizes, ``networks``, where trees do not know the network."""
-        return seconds
+        self, seconds: np.ndarray, kinds: Kinds, networks: Tables, way: Way, distance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """[N, K] log ``seconds`` of N networks at K batch sizes, ``networks``, where trees do not know the network.
+
+        And [N, K] the share, 0 to 1, of what trees would say that operators which nothing was learned of take away.
+        """
+        return seconds, np.zeros_like(seconds)
 
     def _instead(self, way: Way) -> tuple[int, str]:
         """The support level of networks that trees do not know, and what answers for them, if anything does."""
@@ -383,7 +401,8 @@ class RatioTrees(ABC):
         return fade(distance, between)
 
     def _lacks(
-        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray
+        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray,
+        kinds: Kinds,
     ) -> dict[str, np.ndarray]:  # fmt: skip
         """[N * K] what is not known of N networks at the batch ``sizes`` [N, K], by CAUSES.
 
@@ -402,7 +421,8 @@ class RatioTrees(ABC):
             "measurement": 1.0,
             "laboratory": 1.0,
             "network": np.minimum(distance, 1.0)[:, None],
-            "domain": self._foreign(tables)[:, None],
+            # Of a kind that was not measured: without a convolution, or of other operators.
+            "domain": (kinds.strange | ~kinds.convolves).astype(np.float64)[:, None],
             "device": 1.0 if unseen else scarcity(self._rows(whole.device)),
             "vendor": float(unseen and way.device.vendor not in self.manifest["support"]["vendors"]),
             "rare software": float(unseen and evidence == 1),
@@ -416,11 +436,12 @@ class RatioTrees(ABC):
             values[i] = value
         return dict(zip(found, values.reshape(len(found), -1), strict=True))
 
-    def _foreign(self, tables: Tables) -> np.ndarray:
-        """[N] 1 where a network is of a kind that was not measured: without a convolution, or of other operators."""
-        return np.asarray(tables.any(self._strange(tables)) | ~convolves(tables), dtype=np.float64)
+    def _kinds(self, tables: Tables) -> Kinds:
+        """What N networks are made of."""
+        unlearned = self._unlearned(tables)
+        return Kinds(unlearned, tables.any(unlearned), tables.any(_CONVOLUTIONS[np.asarray(tables.table.op)]))
 
-    def _strange(self, tables: Tables) -> np.ndarray:
+    def _unlearned(self, tables: Tables) -> np.ndarray:
         """[R] whether a row's operator is in no measured network."""
         return np.asarray(~self._known_operators[np.asarray(tables.table.op)])
 
@@ -461,7 +482,9 @@ class RatioTrees(ABC):
 
         return tuple(board.name for board in twins(device) if board.id not in measured)
 
-    def _support(self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray) -> Notes:
+    def _support(
+        self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray, kinds: Kinds
+    ) -> Notes:  # fmt: skip
         """How far measurements stand behind each run."""
         device = way.device
         notes, s, support = Notes(len(batch)), self.settings, self.manifest["support"]
@@ -494,11 +517,10 @@ class RatioTrees(ABC):
             lambda i: f"no close relative among the {s.networks} (distance {distance[i]:.2f})",
             vouched=True,
         )
-        no_convolution = ~convolves(tables)
         only = instead or f", and only vision models were learned from{s.where}"
         reason = f"no convolution or patch embedding: not a vision model{only}"
-        notes.add(beyond, no_convolution, reason, vouched=beyond < 2)
-        _note_operators(notes, tables, self._known_operators, f"{STRANGE}{s.network} has")
+        notes.add(beyond, ~kinds.convolves, reason, vouched=beyond < 2)
+        _note_operators(notes, tables, kinds, f"operators that no {s.network} has")
         macs = tables.sums(tables.table.macs * tables.count) / batch
         lowest, highest = support["macs_per_sample"]
         notes.add(
@@ -551,25 +573,19 @@ def scarcity(rows: np.ndarray | float) -> np.ndarray:
     return np.asarray(1.0 / (1.0 + np.asarray(rows) / _ENOUGH))
 
 
-def convolves(tables: Tables) -> np.ndarray:
-    """[N] whether a network has a convolution (or patch embedding)."""
-    return np.asarray(tables.any(_CONVOLUTIONS[np.asarray(tables.table.op)]))
-
-
 def fade(distance: np.ndarray, between: tuple[float, float]) -> np.ndarray:
     """[N] weight of the trees' correction, which falls from 1 to 0 between two distances."""
     first, last = between
     return np.minimum(np.maximum((last - distance) / (last - first), 0.0), 1.0)
 
 
-def _note_operators(notes: Notes, tables: Tables, known: np.ndarray, what: str) -> None:
-    """Adds that a run has operators which are not among the ``known`` [len(OPERATORS)], and names some."""
-    operators = np.asarray(tables.table.op)
-    strange = ~known[operators]
+def _note_operators(notes: Notes, tables: Tables, kinds: Kinds, what: str) -> None:
+    """Adds that a run has operators that nothing was learned of, and names some."""
 
     def named(run: int) -> str:
         rows = slice(tables.offset[run], tables.offset[run + 1])
-        names = sorted({OPERATORS[i] for i in operators[rows][strange[rows]].tolist()})
+        operators = np.asarray(tables.table.op)[rows]
+        names = sorted({OPERATORS[i] for i in operators[kinds.unlearned[rows]].tolist()})
         return f"{what}: {', '.join(names[:6])}"
 
-    notes.add(1, tables.any(strange), named)
+    notes.add(1, kinds.strange, named)

@@ -19,7 +19,7 @@ from perfpass.late import dataclass
 from perfpass.prediction import COVERAGE
 
 # Of what an interval is wide: causes with a smaller share of its squares are not named.
-_NAMED_SHARE = 0.1
+NAMED_SHARE = 0.1
 
 
 def half_width_of(coverage: float) -> float:
@@ -68,7 +68,7 @@ class Spread:
     def named(self, lacks: Mapping[str, np.ndarray | float]) -> tuple[tuple[str, float], ...]:
         """The causes that make the first question's interval wide, the largest share first."""
         found = sorted(zip(self.causes, self.shares(lacks)[0].tolist(), strict=True), key=lambda part: -part[1])
-        return tuple(part for part in found if part[1] >= _NAMED_SHARE)
+        return tuple(part for part in found if part[1] >= NAMED_SHARE)
 
     def matrix(self, lacks: Mapping[str, np.ndarray | float]) -> np.ndarray:
         """[N, causes] of ``lacks``. Raises ArgumentError."""

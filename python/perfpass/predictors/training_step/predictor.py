@@ -24,6 +24,7 @@ from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, N
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import (
     UNMEASURED,
+    Kinds,
     RatioTrees,
     Settings,
     TimePrediction,
@@ -119,7 +120,6 @@ class StepPredictor(RatioTrees):
         """Reads the shipped artefact, or the one in ``folder``. Raises ArtefactError."""
         super().__init__(folder)
         self._times = StepTimes.from_dict(self.manifest["operators"])
-        self._unlike: np.ndarray | float = 0.0
 
     def priced(self, times: StepTimes) -> StepPredictor:
         """The same with other times of operators than those that ship."""
@@ -152,8 +152,7 @@ class StepPredictor(RatioTrees):
         ``batch`` [N]; ``byte_scale`` corrects tables that were counted at another width. Also the notes, [R] parts of
         the base per row, and the steps.
         """
-        asked, way = copy(self), self._released(way)
-        asked._unlike = self._foreign(forward)[:, None]
+        way = self._released(way)
 
         def at(tables: Tables, sizes: np.ndarray, on: Way) -> Vectors:
             times = len(sizes) // len(batch)
@@ -164,19 +163,28 @@ class StepPredictor(RatioTrees):
             priced = self._times.seconds(steps, sizes, way, byte_scale)
             return replace(vectors, base_s=priced.total, row_s=priced.row)
 
-        found, notes, row_s = asked._known(at, forward, batch, way, threads)
+        found, notes, row_s = self._known(at, forward, batch, way, threads)
         return found, notes, row_s, derived.steps(forward)
 
-    def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way) -> np.ndarray:
+    def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way, kinds: Kinds) -> np.ndarray:
         """As for inference, but trees say nothing of networks of a kind that was not measured, nor of present releases
         on boards without records: theirs are of torch 1.12 and before, whose kernels newer boards do not run.
         """
-        return super()._log_seconds(vectors, learned * (1.0 - self._unlike) * (not way.present), way)
+        spoken_of = (kinds.convolves & ~kinds.strange)[:, None]
+        return super()._log_seconds(vectors, learned * spoken_of * (not way.present), way, kinds)
+
+    def _beyond_trees(
+        self, seconds: np.ndarray, kinds: Kinds, networks: Tables, way: Way, distance: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Steps are priced by their operators whatever the network: only the trees' correction is what one lacks."""
+        lost = self._fade(way, distance) * (kinds.convolves & kinds.strange) * (not way.present)
+        return seconds, np.broadcast_to(lost[:, None], seconds.shape)
 
     def _lacks(
-        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray
+        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray,
+        kinds: Kinds,
     ) -> dict[str, np.ndarray]:  # fmt: skip
-        found = super()._lacks(tables, grown, sizes, way, distance, issue)
+        found = super()._lacks(tables, grown, sizes, way, distance, issue, kinds)
         if way.device.kind != "cpu":
             return found
         # Widths of CPUs are of networks left out, on the machines that were measured.
@@ -272,6 +280,7 @@ class StepPredictor(RatioTrees):
                 "corpus_rows": corpus["rows"],
                 "ensemble": self.ensemble(way),
                 "nearest_network_distance": float(columns["distance"][0]),
+                "handed_over": float(columns["handed_over"][0]),
                 "optimizer": _optimizer(way),
                 "step": "derived from the forward graph",
                 "power": _POWER if way.device.kind == "gpu" else self.manifest["power"]["source"],
@@ -280,7 +289,9 @@ class StepPredictor(RatioTrees):
         )
         return estimate, steps.first()
 
-    def _support(self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray) -> Notes:
+    def _support(
+        self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray, kinds: Kinds
+    ) -> Notes:  # fmt: skip
         """How far measurements stand behind each step."""
         if way.device.kind == "cpu":
             notes, measured = Notes(len(batch)), way.device.name in self.manifest["machines"]
@@ -289,7 +300,7 @@ class StepPredictor(RatioTrees):
             notes.add(1, True, f"time by its operators, as {rows} steps took on {there}", vouched=measured)
             notes.add(2, way.precision != "fp32", f"on CPUs there was no step in {way.precision} to learn from")
         else:
-            notes = super()._support(tables, batch, way, distance)
+            notes = super()._support(tables, batch, way, distance, kinds)
             newest = self.manifest["support"]["newest_torch"]
             older = f"learned from steps with torch {newest} and older, and from no newer release"
             notes.add(1, True, older, first=True)
