@@ -67,7 +67,11 @@ class Dataset:
         a server that is warm never does: the first run of a sweep, while kernels are still being compiled.
         """
         rows = self.rows
-        stated = [name for name in rows.columns if name.endswith(("_parallel", "_workers", "_quantization", "_tokens"))]
+        stated = [
+            name
+            for name in rows.columns
+            if name.endswith(("_parallel", "_workers", "_quantization", "_tokens", "_batch"))
+        ]
         names = ["device", "family", "runtime", "runtime_version", "disaggregated", "n_devices", *stated]
         out = np.zeros(len(rows), dtype=bool)
         for _, places in rows.groupby(names, dropna=False).indices.items():
@@ -98,7 +102,10 @@ def load(folder: Path | str | None = None) -> Dataset:
         assumed = None if sure else _assumed(serving, row, model, target)
         drafts = max(0, int(row.draft_tokens))
         looks = max(1, int(row.scheduler_interval))
-        parts.append(describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks))
+        most = max(0, int(row.decode_batch))
+        parts.append(
+            describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks, most=most)
+        )
     workloads = Workloads.joined(parts)
     kept = np.flatnonzero(busy(workloads.terms, rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3) <= 1.0)
     rows = rows.iloc[kept].reset_index(drop=True)
