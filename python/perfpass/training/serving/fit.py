@@ -76,8 +76,8 @@ def constants_of(
     for split in (False, True):
         rows = np.flatnonzero((t.split == split) & warm)
         if len(rows):
-            own = {name: base[name][rows] for name in ("tpot", "queue")}
-            constants |= _first_constants(t.take(rows), split, own, ttft_s[rows], weight[rows], constants)
+            known_s = {name: base[name][rows] for name in ("tpot", "queue")}
+            constants |= _first_constants(t.take(rows), split, known_s, ttft_s[rows], weight[rows], constants)
     return constants
 
 
