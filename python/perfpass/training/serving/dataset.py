@@ -61,6 +61,13 @@ class Dataset:
         """[N] whether the first token waited in a queue."""
         return np.asarray(self.rows.caveats.str.contains("queueing"))
 
+    @property
+    def settings_unstated(self) -> np.ndarray:
+        """[N] whether nobody says how many prefill replicas a disaggregated deployment has, or how many requests its
+        decoders run at most.
+        """
+        return np.asarray(self.workloads.terms.unstated | (self.rows.disaggregated & (self.rows.decode_batch < 1)))
+
     @cached_property
     def cold(self) -> np.ndarray:
         """[N] whether the first token took over `_COLD` times as long as under more load on the same deployment, which
