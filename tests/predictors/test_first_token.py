@@ -127,3 +127,18 @@ def test_a_cold_start_is_slower_than_the_same_deployment_under_more_load(records
     run = np.flatnonzero(records.cold & ~records.queued)[0]
     alike = rows[(rows.device == rows.device[run]) & (rows.family == rows.family[run])]
     assert (alike[alike.concurrency >= rows.concurrency[run]].ttft_ms < rows.ttft_ms[run] / 3).any()
+
+
+@given(st.integers(1, 64), st.floats(1.0, 8.0), st.integers(100, 2000))
+@settings(max_examples=25, deadline=None)
+def test_beyond_the_places_of_a_decode_worker_requests_wait_as_little_s_law_has_it(places, over, answer):
+    """What is not decoding is prefilled or waits: requests / places - 1 of an answer's time, but for those that open a
+    run.
+    """
+    split, count = Parallelism.of(8), places * over
+    serving = Serving(256, answer, count, "trtllm", mode="disagg", parallelism=split, prefill=split, prefill_workers=64)
+    model, board = language_model("deepseek-v3"), device("b200")
+    free, held = (times(terms(model, board, serving, most=most), CONSTANTS) for most in (0, places))
+    wait = (over - 1) * answer * held["tpot"][0] * (1 - 1 / first_token.ROUNDS)
+    assert held["tpot"][0] <= free["tpot"][0] * (1 + 1e-9)
+    assert max(wait, free["ttft"][0] * 0.99) <= held["ttft"][0] <= (wait + free["ttft"][0]) * 1.001

@@ -36,12 +36,13 @@ def test_a_layout_spreads_attention_and_experts_over_all_gpus_of_a_worker(worker
 def test_a_run_of_one_point_has_its_workers_and_drafts():
     row = found({}).iloc[0]
     assert (row.prefill, row.decode, row.draft_tokens, row.by_times) == ("1xdep4", "2xdep8", 2, False)
+    assert row.decode_batch == 64
 
 
 @pytest.mark.parametrize("change", [{"requests": 1213}, {"decode_gpus": 16}, {"open": False}, {"device": "l40s"}])
 def test_a_run_of_no_point_stays_unknown(change):
     row = found(change).iloc[0]
-    assert (row.prefill, row.decode, row.draft_tokens) == ("", "", -1)
+    assert (row.prefill, row.decode, row.draft_tokens, row.decode_batch) == ("", "", -1, 0)
 
 
 def test_a_run_that_several_points_fit_stays_unknown_until_its_sweep_tells():
@@ -73,3 +74,19 @@ def test_every_point_names_a_known_model_board_and_a_whole_layout():
     assert all(language_model(name).is_mixture for name in table.family.unique())
     assert (table.gpus > 0).all() and table.draft_tokens.between(0, 3).all()
     assert not table.duplicated([*inferencex_sweeps._POINT, *inferencex_sweeps._LAYOUT]).any()
+
+
+def test_no_server_decodes_more_requests_at_once_than_its_settings_allow():
+    """By their own times: of requests in flight as many decode as decoding has of a request's time (Little's law)."""
+    from perfpass.training.serving import dataset
+
+    data = dataset.load()
+    rows = data.rows[data.rows.decode_batch > 0]
+    decoding = rows.output_tokens * data.tpot_s[rows.index]
+    at_once = rows.concurrency * decoding / (decoding + data.ttft_s[rows.index])
+    places = rows.decode_batch * rows.decode_workers * rows.data_parallel
+    assert len(rows) > 400 and (rows.concurrency > places).sum() > 200
+    # Answers are up to a fifth shorter than stated, of which decoding is counted too long.
+    assert (at_once < 1.1 * places).all()
+    full = rows.concurrency > 1.05 * places
+    assert (at_once / places)[full].median() == pytest.approx(1.0, abs=0.05)

@@ -125,6 +125,7 @@ WORKLOADS: dict[str, tuple[Column, ...]] = {
         "decode_workers | int | number of decode workers",
         "stated_tensor_parallel | int | ranks by the source's own row, where another source says the split",
         "draft_tokens | int | that a step drafts of each request (multi-token prediction); -1: not stated",
+        "decode_batch | int | requests that a rank of a decode worker's attention runs at most; -1: not stated",
         "scheduler_interval | int | steps from one look of the scheduler at its queue to the next; -1: not stated",
         "queue_ms | float | time in the queue where the source tells it apart",
         "configuration | text | group key: equal for rows that measured the same thing",

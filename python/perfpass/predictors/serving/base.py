@@ -198,12 +198,14 @@ def terms(
     unstated: bool = False,
     drafts: int = 0,
     looks: int = 1,
+    most: int = 0,
     server: bool = True,
     at_rate: bool = False,
 ) -> Terms:
     """The terms of ``serving`` [1], or of other loads of it [N]. ``unstated``: its workers are a guess. ``drafts``:
     tokens that the model's own layer for them (multi-token prediction) drafts in a step, one after another.
-    ``looks``: steps from one look of the scheduler at its queue to the next. ``server``: whether requests come through
+    ``looks``: steps from one look of the scheduler at its queue to the next. ``most``: requests that a rank of
+    attention runs at most, by its settings; 0: as many as there is room for. ``server``: whether requests come through
     one, or are a batch of the engine alone. ``at_rate``: whether they arrive by themselves, so many being in flight on
     average.
 
@@ -215,7 +217,7 @@ def terms(
     wanted = np.maximum(1.0, sizes.concurrency / serving.workers)
     # On average requests are half-way through their output.
     context = sizes.input_length + sizes.output_length / 2
-    fit = likely_sequences(model, device, serving, context) * split.attention_data
+    fit = np.minimum(likely_sequences(model, device, serving, context), most or np.inf) * split.attention_data
     requests = np.minimum(wanted, np.maximum(fit, 1.0))
     # A pipelined replica runs as many micro-batches as it has stages, one in each.
     per_rank = np.maximum(1.0, requests / split.attention_data / split.pipeline)
@@ -336,8 +338,8 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
         rows = np.flatnonzero(t.split == split)
         if not len(rows):
             continue
-        first[rows] = np.sum(list(first_parts(t.take(rows), c, split, tpot[rows], step[rows]).values()), axis=0)
-    first += queue
+        found = first_parts(t.take(rows), c, split, tpot[rows], step[rows])
+        first[rows] = first_token.with_queue(found, queue[rows], split)
     return {
         "tpot": tpot,
         # A request that is alone waits for nobody, however its clients begin.

@@ -29,6 +29,8 @@ _SHORTEST_ANSWER = 100.0
 # Steps that TensorRT-LLM lets a prompt wait until all attention ranks have one (`timeout_iters` of attention_dp_config,
 # which the records' servers set to 60 or leave at 50).
 BALANCE_STEPS = 50.0
+# Requests that the records' clients send for each in flight.
+ROUNDS = 10.0
 # Hidden size that fixed times per layer are given at.
 HIDDEN = 5000.0
 _SHARPNESS = 4.0
@@ -52,7 +54,7 @@ SHARED: dict[str, tuple[float, float]] = {
 BY_RUNTIME: dict[str, tuple[float, float]] = {
     "layer_s": (1e-4, 0.7),  # each layer of each step of a prefill
     "width_s": (5e-4, 1.0),  # each layer, by its width, once a request
-    "burst": (0.1, 0.4),  # share of the requests that open the run together: one in ten
+    "burst": (1 / ROUNDS, 0.4),  # share of the requests that open the run together: one in ten
     "steps": (2.0, 1.0),  # that a request waits until the scheduler sees it
     "handover_s": (0.05, 1.0),  # from the prefill worker to the decode worker
 }
@@ -139,6 +141,18 @@ def parts(
     share = np.minimum(own("burst"), 1.0)
     found = (REQUEST_S + fixed, share * opening, (1 - share) * later, (1 - share) * seen)
     return dict(zip(PARTS, found, strict=True))
+
+
+def with_queue(found: Mapping[str, np.ndarray], queue: np.ndarray, split: bool) -> np.ndarray:
+    """Seconds [N] to the first token of `parts` and a ``queue`` [N] for room: of a closed loop whose decoders are full
+    as many requests are elsewhere as find no room, whether they are prefilled or wait (Little's law), so prefill
+    replicas hide behind the queue. Those that open a run, one of `ROUNDS`, find every place free. Where prefill shares
+    the room, what waits has not begun.
+    """
+    if not split:
+        return np.asarray(np.sum([*found.values(), queue], axis=0))
+    host, opening, prompts, scheduler = (found[name] for name in PARTS)
+    return np.asarray(host + opening + np.maximum(prompts + scheduler, (1 - 1 / ROUNDS) * queue))
 
 
 def _prefill_s(

@@ -38,7 +38,7 @@ WORDS: Mapping[str, str] = {
     "others": "other requests in flight, whose prompts come first",
     "waiting": "requests that wait for room in the cache",
     "split prefill": "prefill on GPUs of its own",
-    "unstated workers": "a number of prefill replicas that nobody states",
+    "unstated workers": "prefill replicas, or requests that a decoder runs at most, that nobody states",
     "pipeline": "pipeline parallelism, which was not learned from",
 }
 # Lacks are 1 at this distance of set-ups (a runtime on another, `features.position`), and at so many years.

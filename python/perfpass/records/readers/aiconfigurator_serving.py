@@ -112,6 +112,7 @@ def _records(raw: pandas.DataFrame) -> pandas.DataFrame:
     alone, told = inferencex_servers.drafts(asked)
     drafts = np.maximum(swept.draft_tokens, alone)
     out["draft_tokens"] = drafts.where(drafts >= 0)
+    out["decode_batch"] = swept.decode_batch.where(swept.decode_batch > 0)
     looks = inferencex_servers.looks(asked)
     out["scheduler_interval"] = np.where(looks > 0, looks, np.nan)
     for row in swept.index[swept.decode != ""]:

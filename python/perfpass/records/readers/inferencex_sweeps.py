@@ -4,9 +4,11 @@ out of the runs that it collected there.
 `inferencex_sweeps.csv` holds facts of `.github/configs/nvidia-master.yaml` (SemiAnalysisAI/InferenceX at 0004cf5f of
 spring 2026, dukebw/InferenceMAX at 00e77d0b of December 2025; Apache-2.0): for each point of a sweep the draft tokens
 of multi-token prediction, and workers as "5xtep8": number, what attention (t: tensor-parallel, d: data-parallel) and
-experts (e: one group each, else split) are spread over, GPUs of one. Of SGLang the list says that it drafts, not how
-many: two, as in the scripts of its servers on one node. The runs with TensorRT-LLM that multiply requests by decode
-workers (H200; GB200 until December 2025) are listed by the product.
+experts (e: one group each, else split) are spread over, GPUs of one; and the requests that one rank of a decode
+worker's attention runs at most (`DECODE_MAX_BATCH_SIZE`, or "batch32" in the name of the server's file; 0: not stated,
+as of SGLang). Of SGLang the list says that it drafts, not how many: two, as in the scripts of its servers on one node.
+The runs with TensorRT-LLM that multiply requests by decode workers (H200; GB200 until December 2025) are listed by the
+product.
 
 A run belongs to a point of its lengths, requests and GPUs. Where several have these,
 - runs of one measurement in several collections belong to the points that all of them allow;
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 _TABLE = Path(__file__).with_name("inferencex_sweeps.csv")
 _POINT = ("family", "device", "runtime", "precision", "input_tokens", "output_tokens", "requests")
-_LAYOUT = ("prefill", "decode", "draft_tokens")
+_LAYOUT = ("prefill", "decode", "draft_tokens", "decode_batch")
 
 
 def layout(text: str) -> tuple[int, dict[str, int]]:
@@ -66,13 +68,14 @@ def points() -> pandas.DataFrame:
 
 
 def found(rows: pandas.DataFrame) -> pandas.DataFrame:
-    """[N] of ``rows``: ``prefill`` and ``decode`` ("" where unknown), ``draft_tokens`` (-1) and ``by_times``.
+    """[N] of ``rows``: ``prefill`` and ``decode`` ("" where unknown), ``draft_tokens`` (-1), ``decode_batch`` (0) and
+    ``by_times``.
 
     ``rows``: `_POINT`, whether they are ``open`` (disaggregated, workers not stated), GPUs of a worker as stated
     (``prefill_gpus``, ``decode_gpus``; below 2 says nothing) or of ``all_gpus`` (-1), ``image`` and ``day`` of the run,
     ``measurement`` and ``tpot_ms``.
     """
-    out = rows.assign(prefill="", decode="", draft_tokens=-1, by_times=False)[[*_LAYOUT, "by_times"]]
+    out = rows.assign(prefill="", decode="", draft_tokens=-1, decode_batch=0, by_times=False)[[*_LAYOUT, "by_times"]]
     left = {row: _candidates(rows.loc[row]) for row in rows.index[rows.open]}
     left = {row: chosen for row, chosen in left.items() if len(chosen)}
     for same in _groups(rows, left, ["measurement"]):

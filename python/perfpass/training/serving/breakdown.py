@@ -12,7 +12,7 @@ from perfpass.predictors.serving.base import first_parts, times
 from perfpass.predictors.serving.first_token import PARTS
 from perfpass.training.serving.dataset import Dataset
 
-COLD, QUEUE, UNSTATED = "cold start", "room in the cache", "workers not stated"
+COLD, QUEUE, UNSTATED = "cold start", "room in cache or batch", "workers not stated"
 CAUSES = (COLD, QUEUE, UNSTATED, *PARTS)
 # A wait for room counts as the cause from this share of the predicted time on; first tokens over ten seconds always.
 _WAIT = 0.2

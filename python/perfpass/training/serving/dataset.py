@@ -67,13 +67,24 @@ class Dataset:
         """[N] whether the first token waited in a queue."""
         return np.asarray(self.rows.caveats.str.contains("queueing"))
 
+    @property
+    def settings_unstated(self) -> np.ndarray:
+        """[N] whether nobody says how many prefill replicas a disaggregated deployment has, or how many requests its
+        decoders run at most.
+        """
+        return np.asarray(self.workloads.terms.unstated | (self.rows.disaggregated & (self.rows.decode_batch < 1)))
+
     @cached_property
     def cold(self) -> np.ndarray:
         """[N] whether the first token took over `_COLD` times as long as under more load on the same deployment, which
         a server that is warm never does: the first run of a sweep, while kernels are still being compiled.
         """
         rows = self.rows
-        stated = [name for name in rows.columns if name.endswith(("_parallel", "_workers", "_quantization", "_tokens"))]
+        stated = [
+            name
+            for name in rows.columns
+            if name.endswith(("_parallel", "_workers", "_quantization", "_tokens", "_batch"))
+        ]
         names = ["device", "family", "runtime", "runtime_version", "disaggregated", "n_devices", *stated]
         out = np.zeros(len(rows), dtype=bool)
         for _, places in rows.groupby(names, dropna=False).indices.items():
@@ -104,7 +115,10 @@ def load(folder: Path | str | None = None) -> Dataset:
         assumed = None if sure else _assumed(serving, row, model, target)
         drafts = max(0, int(row.draft_tokens))
         looks = max(1, int(row.scheduler_interval))
-        parts.append(describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks))
+        most = max(0, int(row.decode_batch))
+        parts.append(
+            describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks, most=most)
+        )
     workloads = Workloads.joined(parts)
     kept = np.flatnonzero(busy(workloads.terms, rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3) <= 1.0)
     rows = rows.iloc[kept].reset_index(drop=True)

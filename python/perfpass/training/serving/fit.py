@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -76,8 +76,8 @@ def constants_of(
     for split in (False, True):
         rows = np.flatnonzero((t.split == split) & warm)
         if len(rows):
-            rest = np.log(np.maximum(ttft_s[rows] - base["queue"][rows], 0.1 * ttft_s[rows]))
-            constants |= _first_constants(t.take(rows), split, base["tpot"][rows], rest, weight[rows], constants)
+            known_s = {name: base[name][rows] for name in ("tpot", "queue")}
+            constants |= _first_constants(t.take(rows), split, known_s, ttft_s[rows], weight[rows], constants)
     return constants
 
 
@@ -92,10 +92,15 @@ def _fitted(errors: Callable[[np.ndarray], np.ndarray], start: np.ndarray, weigh
 
 
 def _first_constants(
-    t: Terms, split: bool, tpot: np.ndarray, logarithm: np.ndarray, weight: np.ndarray, given: dict[str, float]
+    t: Terms,
+    split: bool,
+    base: Mapping[str, np.ndarray],
+    ttft_s: np.ndarray,
+    weight: np.ndarray,
+    given: dict[str, float],
 ) -> dict[str, float]:
-    """The constants of first tokens of one mode, from ``logarithm`` [N] of their seconds without a wait for room;
-    ``given``: those of steps.
+    """The constants of first tokens of one mode; ``base``: "tpot" and "queue" [N] of `times`; ``given``: those of
+    steps.
     """
     from scipy.optimize import least_squares
 
@@ -107,8 +112,8 @@ def _first_constants(
         return {prefix + name: value for name, value in first_token.bounded(values, priors).items()}
 
     def errors(values: np.ndarray) -> np.ndarray:
-        found = np.sum(list(first_parts(t, given | constants(values), split, tpot).values()), axis=0)
-        off = (np.log(found) - logarithm) / _FIRST_OUTLIER
+        found = first_parts(t, given | constants(values), split, base["tpot"])
+        off = np.log(first_token.with_queue(found, base["queue"], split) / ttft_s) / _FIRST_OUTLIER
         # Cauchy's loss, on what was measured alone: a prior is no outlier.
         soft = np.sign(off) * np.sqrt(np.log1p(off**2))
         return np.concatenate([np.sqrt(weight) * soft, pull * (values - start)])

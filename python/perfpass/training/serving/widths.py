@@ -78,7 +78,7 @@ def held_out_errors(
         lacks["architecture"] = (unseen & ~np.isin(architecture[test], architecture[fold.train])).astype(float)
         lacks["others"] = beside(data.workloads.terms.take(test)) if target == "ttft" else 0.0
         lacks["split prefill"] = (~data.aggregated[test]).astype(float)
-        lacks["unstated workers"] = data.workloads.terms.unstated[test].astype(float)
+        lacks["unstated workers"] = data.settings_unstated[test].astype(float)
         parts.append(Errors.of(found.residual[target][test], lacks, f"{kind}:{number}"))
         rows.append(test)
     return Errors.joined(parts), np.concatenate(rows)
