@@ -1,8 +1,27 @@
+#include <atomic>
+#include <cstdlib>
+#include <new>
 #include <numeric>
 
 #include "check.hpp"
 #include "graph_sketch.hpp"
+#include "perfpass/allocators.hpp"
 #include "perfpass/memory.hpp"
+
+namespace {
+
+std::atomic<std::size_t> allocations = 0;  // of the whole executable
+
+}  // namespace
+
+// Not inlined: the compiler would see memory of `new` freed by `free`.
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  ++allocations;
+  if (void* made = std::malloc(size)) return made;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -30,6 +49,18 @@ TEST(buffers_are_rounded_up_to_the_alignment) {
   const OpGraph graph = s.finish();
   CHECK_EQUAL(plan_memory(graph, {DType::undefined, 512}).peak_activation_bytes, 1024);
   CHECK_ERROR(plan_memory(graph, {DType::undefined, 0}), ErrorCode::argument, "alignment_bytes is 0");
+}
+
+TEST(requests_of_memory_are_listed_without_an_allocation_for_every_node) {
+  constexpr std::size_t kNodes = 2000;
+  Sketch s;
+  TensorId last = s.tensor({8});
+  for (std::size_t n = 0; n < kNodes; ++n) last = s.node(OpKind::relu, {last}, {8});
+  const OpGraph graph = s.finish({last});
+  const std::size_t before = allocations;
+  const MemoryEvents events = memory_events(graph, DType::undefined);
+  CHECK(allocations - before < 32);
+  CHECK_EQUAL(events.block.size(), 1 + 2 * kNodes);  // the input, and every node's output twice
 }
 
 TEST(plans_of_hostile_graphs_are_sums_or_errors) {

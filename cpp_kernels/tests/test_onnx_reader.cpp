@@ -44,6 +44,52 @@ TEST(lists_are_read_packed_and_unpacked_alike) {
   }
 }
 
+TEST(a_node_is_read_alike_however_many_its_fields_are_and_in_whatever_order) {
+  for (const int inputs : {1, 2, 20, 23, 24, 25, 200}) {
+    std::string fields = bytes(2, "y0") + bytes(5, bytes(1, "axis") + number(3, -2)) + bytes(4, "Concat");
+    for (int i = 0; i < inputs; ++i) fields += bytes(1, "x" + std::to_string(i));
+    fields += bytes(3, "name") + bytes(2, "y1") + bytes(5, bytes(1, "more") + number(3, 7));
+    const Parsed parsed(model(bytes(1, fields)));
+    const onnx::Node& read = parsed.model.graph->nodes[0];
+    CHECK_EQUAL(read.inputs.size(), static_cast<std::size_t>(inputs));
+    for (int i = 0; i < inputs; ++i) CHECK_EQUAL(read.inputs[static_cast<std::size_t>(i)], "x" + std::to_string(i));
+    CHECK_EQUAL(read.outputs.size(), std::size_t{2});
+    CHECK_EQUAL(read.outputs[0], "y0");
+    CHECK_EQUAL(read.outputs[1], "y1");
+    CHECK_EQUAL(read.attributes.size(), std::size_t{2});
+    CHECK_EQUAL(read.attributes[0].integer, -2);
+    CHECK_EQUAL(read.attributes[1].integer, 7);
+    CHECK_EQUAL(read.op_type, "Concat");
+    CHECK_EQUAL(read.name, "name");
+  }
+}
+
+TEST(a_byte_that_is_not_printable_is_escaped_wherever_it_stands_in_a_name) {
+  for (std::size_t size = 1; size <= 40; ++size) {
+    for (std::size_t at = 0; at <= size; ++at) {
+      for (const char byte : {'\x1f', '\x7f', '\xc1'}) {
+        std::string name(size, 'y');
+        if (at < size) name[at] = byte;
+        const OpGraph graph = read_onnx_bytes(as_bytes(
+            model(bytes(1, node("Relu", {"x"}, {name})) + bytes(11, value("x", {2})) + bytes(12, value(name, {2})))));
+        CHECK_EQUAL(graph.strings.at(graph.tensor_name[graph.graph_outputs[0]]), escaped(name));
+      }
+    }
+  }
+}
+
+TEST(names_that_differ_in_one_byte_have_hashes_that_differ) {
+  for (std::size_t size = 1; size <= 70; ++size) {
+    const std::string name(size, 'a');
+    CHECK(onnx::NameTable::hash(name) != onnx::NameTable::hash(name + 'a'));
+    for (std::size_t at = 0; at < size; ++at) {
+      std::string other = name;
+      other[at] = 'b';
+      CHECK(onnx::NameTable::hash(name) != onnx::NameTable::hash(other));
+    }
+  }
+}
+
 TEST(an_attribute_without_a_declared_type_is_what_it_stores) {
   const Parsed parsed(model(bytes(1, node("Gather", {"x"}, {"y"}, bytes(5, bytes(1, "axis") + number(3, -2))))));
   const onnx::Attribute& read = parsed.model.graph->nodes[0].attributes[0];

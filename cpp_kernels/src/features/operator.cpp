@@ -62,6 +62,7 @@ constexpr std::array<std::string_view, 52> kAfterClass = {"operator",
                                                           "position",
                                                           "depth",
                                                           "from_input"};
+using Row = std::array<float, kClasses + kAfterClass.size()>;
 constexpr std::array<std::string_view, 10> kTotals = {
     "log_macs",         "log_flops", "log_bytes_read", "log_bytes_written", "log_parameters",
     "log_weight_bytes", "log_nodes", "log_edges",      "log_depth",         "log_batch"};
@@ -119,14 +120,15 @@ class RowWriter {
   Log1p& log_;
 };
 
-void fill_row(const FeatureSource& source, const Topology& topology, NodeId id, float* row, Log1p& log) {
+void fill_row(const FeatureSource& source, const Topology& topology, NodeId id, Row& row, Log1p& log) {
   const NodeView node = source.node(id);
   const OpGraph& g = source.graph;
   const Costs& costs = source.costs;
   const NodeAttributes& a = node.attributes();
+  std::fill_n(row.begin(), kClasses, 0.0F);
   row[static_cast<std::size_t>(op_class(node.op()))] = 1.0F;
 
-  RowWriter write(row + kClasses, log);
+  RowWriter write(row.data() + kClasses, log);
   write.value(static_cast<double>(node.op()));
   for (const auto* column :
        {&costs.macs, &costs.flops, &costs.bytes_read, &costs.bytes_written, &costs.parameters, &costs.weight_bytes}) {
@@ -166,7 +168,11 @@ void fill_row(const FeatureSource& source, const Topology& topology, NodeId id, 
   write.value(a.directions);
   write.value(a.view != 0);
   write.value(a.in_place != 0);
-  write.value(std::log1p(std::max(0.0, g.repeat[id])));
+  if (g.repeat[id] == 1.0) {  // nearly every node
+    write.log(1);
+  } else {
+    write.value(std::log1p(std::max(0.0, g.repeat[id])));
+  }
 
   int activations = 0, weights = 0;
   bool from_input = false;
@@ -223,11 +229,13 @@ void fill_operator(const FeatureSource& source, FeatureMatrix& matrix) {
   const OpGraph& g = source.graph;
   const Topology topology = topology_of(g);
   Log1p log;
+  Row row;
   std::array<std::int64_t, kClasses> count{};
   std::array<double, kClasses> bytes{};
   double all_bytes = 0.0;
   for (NodeId id = 0; id < static_cast<NodeId>(matrix.rows); ++id) {
-    fill_row(source, topology, id, matrix.values.data() + id * matrix.columns, log);
+    fill_row(source, topology, id, row, log);
+    matrix.values.insert(matrix.values.end(), row.begin(), row.end());
     const auto cls = static_cast<std::size_t>(op_class(g.op[id]));
     const double moved =
         static_cast<double>(source.costs.bytes_read[id]) + static_cast<double>(source.costs.bytes_written[id]);

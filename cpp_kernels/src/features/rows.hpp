@@ -32,7 +32,7 @@ std::span<const std::string_view> trappm_static_names();
 std::span<const std::string_view> nnlqp_node_names();
 std::span<const std::string_view> nnlqp_static_names();
 
-// Each fills matrix.values ([N, F], zeroed by the caller) and matrix.statics ([S], zeroed).
+// Each fills matrix.values ([N, F], zeroed by the caller; fill_operator: empty) and matrix.statics ([S], zeroed).
 void fill_operator(const FeatureSource& source, FeatureMatrix& matrix);
 void fill_dippm(const FeatureSource& source, FeatureMatrix& matrix);
 void fill_trappm(const FeatureSource& source, FeatureMatrix& matrix);

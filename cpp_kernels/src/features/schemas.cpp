@@ -60,7 +60,12 @@ FeatureMatrix node_features(const OpGraph& graph, const Costs& costs, Schema sch
   FeatureMatrix matrix;
   matrix.rows = static_cast<std::int64_t>(graph.node_count());
   matrix.columns = static_cast<std::int64_t>(node_feature_names(schema).size());
-  matrix.values.assign(static_cast<std::size_t>(matrix.rows * matrix.columns), 0.0F);
+  const auto size = static_cast<std::size_t>(matrix.rows * matrix.columns);
+  if (schema == Schema::operator_) {
+    matrix.values.reserve(size);  // row by row: its matrices are megabytes, which are written once
+  } else {
+    matrix.values.assign(size, 0.0F);
+  }
   matrix.statics.assign(static_feature_names(schema).size(), 0.0F);
   const std::vector<std::int64_t> elements = detail::tensor_elements(graph);
   const detail::FeatureSource source{graph, costs, elements};

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <string>
+#include <utility>
 
 #include "costs/node.hpp"
 #include "memory/requests.hpp"
@@ -28,29 +29,38 @@ class Planner {
     assign_owners();
     extend_to_last_uses();
     MemoryEvents made;
+    const auto tensors = static_cast<TensorId>(g_.tensor_count());
+    const std::size_t most = 2 * g_.tensor_count();  // each is allocated once and freed once
+    made.block.reserve(most), made.bytes.reserve(most), made.use.reserve(most);
     const auto add = [&](TensorId t, std::int64_t bytes, MemoryUse use) {
       made.block.push_back(t);
       made.bytes.push_back(bytes);
       made.use.push_back(static_cast<std::uint8_t>(use));
     };
     Count all = 0;
-    std::vector<std::vector<TensorId>> dying(g_.node_count());
-    for (const bool weights : {true, false}) {
-      for (TensorId t = 0; t < static_cast<TensorId>(g_.tensor_count()); ++t) {
-        if (!g_.is_constant(t) && !is_buffer(t)) continue;
-        if (weights != g_.is_constant(t)) continue;
-        all += buffer_bytes(t);
-        check_total(all);
-        if (weights) add(t, buffer_bytes(t), MemoryUse::weights);
-        if (g_.tensor_role[t] == TensorRole::input) add(t, buffer_bytes(t), MemoryUse::inputs);
-        if (!weights && g_.tensor_role[t] != TensorRole::input) dying[last_use_[t]].push_back(t);
-      }
+    const auto counted = [&](TensorId t) {
+      const std::int64_t bytes = buffer_bytes(t);
+      all += bytes;
+      check_total(all);
+      return bytes;
+    };
+    for (TensorId t = 0; t < tensors; ++t) {
+      if (g_.is_constant(t)) add(t, counted(t), MemoryUse::weights);
+    }
+    for (TensorId t = 0; t < tensors; ++t) {
+      if (g_.tensor_role[t] == TensorRole::input && is_buffer(t)) add(t, counted(t), MemoryUse::inputs);
+    }
+    // Of each node what it is the last to touch, as a list: the first, and behind every tensor the next.
+    std::vector<TensorId> first(g_.node_count(), kNone), next(g_.tensor_count(), kNone);
+    for (TensorId t = tensors; t-- > 0;) {
+      if (g_.tensor_role[t] != TensorRole::activation || !is_buffer(t)) continue;
+      next[t] = std::exchange(first[last_use_[t]], t);
     }
     for (NodeId n = 0; n <= last_node(); ++n) {
       for (const TensorId t : g_.node_outputs(n)) {
-        if (t != kNone && is_buffer(t) && runs(n)) add(t, buffer_bytes(t), MemoryUse::activations);
+        if (t != kNone && is_buffer(t) && runs(n)) add(t, counted(t), MemoryUse::activations);
       }
-      for (const TensorId t : dying[n]) add(t, MemoryEvents::kFree, MemoryUse::activations);
+      for (TensorId t = first[n]; t != kNone; t = next[t]) add(t, MemoryEvents::kFree, MemoryUse::activations);
     }
     return made;
   }

@@ -3,34 +3,37 @@
 #include <algorithm>
 #include <bit>
 
+#include "support/text_hash.hpp"
+
 namespace perfpass::onnx {
 
 KnownNodes::Key::Key(const InferContext& context) noexcept {
+  constexpr std::size_t kOfNode = 4;
   const auto& attributes = context.node.attributes;
-  if (attributes.size() + context.inputs.size() >= kMost) {
+  const auto fits = [&] {
+    if (kOfNode + attributes.size() > kMost) return false;
+    add(reinterpret_cast<std::uintptr_t>(context.entry));
+    add(static_cast<std::uint64_t>(context.opset));
+    add(context.max_values);
+    add(attributes.size() << 32 | context.inputs.size());
+    for (const Attribute& attribute : attributes) add(reinterpret_cast<std::uintptr_t>(attribute.name.data()));
+    return std::all_of(context.inputs.begin(), context.inputs.end(), [&](const Value* value) {
+      if (value != nullptr) return add(*value);
+      if (size_ == kMost) return false;
+      add(~std::uint64_t{0});
+      return true;
+    });
+  };
+  if (!fits()) {
     size_ = kMost + 1;
     return;
   }
-  add(reinterpret_cast<std::uintptr_t>(context.entry));
-  add(static_cast<std::uint64_t>(context.opset));
-  add(context.max_values);
-  add(attributes.size() << 32 | context.inputs.size());
-  for (const Attribute& attribute : attributes) add(reinterpret_cast<std::uintptr_t>(attribute.name.data()));
-  for (const Value* value : context.inputs) {
-    if (value == nullptr) {
-      add(~std::uint64_t{0});
-    } else {
-      add(*value);
-    }
-  }
+  hash_ = hash_text({reinterpret_cast<const char*>(words_.data()), size_ * sizeof(std::uint64_t)});
 }
 
-void KnownNodes::Key::add(const Value& value) noexcept {
+bool KnownNodes::Key::add(const Value& value) noexcept {
   const std::size_t sizes = value.shape.size() + value.integers.size() + value.reals.size();
-  if (sizes >= kMost || value.has_elements) {
-    size_ = kMost + 1;
-    return;
-  }
+  if (sizes >= kMost - size_ || value.has_elements) return false;
   const auto flags = static_cast<unsigned>(value.has_shape) | static_cast<unsigned>(value.has_values) << 1 |
                      static_cast<unsigned>(value.is_constant) << 2;
   add(static_cast<std::uint64_t>(value.dtype) | static_cast<std::uint64_t>(value.selects) << 8 |
@@ -38,6 +41,7 @@ void KnownNodes::Key::add(const Value& value) noexcept {
   for (const std::int64_t size : value.shape) add(static_cast<std::uint64_t>(size));
   for (const std::int64_t number : value.integers) add(static_cast<std::uint64_t>(number));
   for (const double number : value.reals) add(std::bit_cast<std::uint64_t>(number));
+  return true;
 }
 
 bool KnownNodes::Key::operator==(const Key& other) const noexcept {

@@ -29,12 +29,9 @@ class KnownNodes {
    private:
     static constexpr std::size_t kMost = 48;
 
-    void add(std::uint64_t word) noexcept {
-      if (size_ < kMost) words_[size_] = word;
-      ++size_;
-      hash_ = (hash_ ^ word ^ (word >> 32)) * 0x9e3779b97f4a7c15ULL;
-    }
-    void add(const Value& value) noexcept;
+    void add(std::uint64_t word) noexcept { words_[size_++] = word; }
+    /// False where the value is more than fits.
+    bool add(const Value& value) noexcept;
 
     std::size_t size_ = 0;
     std::uint64_t hash_ = 0;

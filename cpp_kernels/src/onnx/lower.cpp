@@ -35,16 +35,17 @@ bool is_plain(Text text) {
   const auto special = [](std::uint64_t word) {
     return (word | ((word & ~kHigh) + kOnes) | ~((word & ~kHigh) + 0x60 * kOnes)) & kHigh;
   };
+  const auto word = [](const char* at) {
+    std::uint64_t value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  };
   const char* at = text.data();
-  std::size_t left = text.size();
-  for (; left >= 8; at += 8, left -= 8) {
-    std::uint64_t word;
-    std::memcpy(&word, at, 8);
-    if (special(word) != 0) return false;
-  }
-  std::uint64_t word = 0x20 * kOnes;
-  if (left > 0) std::memcpy(&word, at, left);
-  return special(word) == 0;
+  const char* const end = at + text.size();
+  if (text.size() < 8) return std::all_of(at, end, [](char c) { return c >= 0x20 && c <= 0x7e; });
+  std::uint64_t found = special(word(end - 8));  // the last eight, some of which the loop reads too
+  for (; end - at > 8; at += 8) found |= special(word(at));
+  return found == 0;
 }
 
 Value value_of(const Constant& constant) {

@@ -1,7 +1,8 @@
 // Messages and field numbers: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 //
-// Every message is walked twice: once to count its repeated fields, once to fill lists of exactly that size. Lists are
-// then never grown in the arena, and a bound is checked before anything is allocated for what it bounds.
+// Every message is walked twice: once to count its repeated fields, once to fill lists of exactly that size (of a node,
+// whose fields are few, they are kept from the first walk). Lists are then never grown in the arena, and a bound is
+// checked before anything is allocated for what it bounds.
 #include "onnx/wire.hpp"
 
 #include <algorithm>
@@ -201,53 +202,66 @@ class ModelReader : TensorReader {
   }
 
   void node(Bytes message, Node& result, int depth) {
-    std::size_t inputs = 0, outputs = 0, attributes = 0;
-    FieldReader count(message, file_);
-    for (Field f; count.next(f);) {
-      if (f.number == 1) ++inputs;
-      if (f.number == 2) ++outputs;
-      if (f.number == 5) {
-        expect(count, f, Wire::bytes, "NodeProto.attribute");
-        ++attributes;
+    constexpr std::size_t kKept = 24;  // a longer node is walked a second time
+    struct Part {
+      std::uint32_t number;
+      Bytes::pointer at;
+      std::size_t size;
+    };
+    Part kept[kKept];  // NOLINT: not initialised, since every node passes here
+    std::size_t parts = 0, inputs = 0, outputs = 0, attributes = 0;
+    FieldReader reader(message, file_);
+    for (Field f; reader.next(f);) {
+      switch (f.number) {
+        case 1:
+          text(reader, f, "NodeProto.input");
+          ++inputs;
+          break;
+        case 2:
+          text(reader, f, "NodeProto.output");
+          ++outputs;
+          break;
+        case 3:
+          result.name = text(reader, f, "NodeProto.name");
+          continue;
+        case 4:
+          result.op_type = text(reader, f, "NodeProto.op_type");
+          continue;
+        case 5:
+          expect(reader, f, Wire::bytes, "NodeProto.attribute");
+          ++attributes;
+          break;
+        case 7:
+          result.domain = domain(text(reader, f, "NodeProto.domain"));
+          continue;
+        case 8:
+          result.overload = text(reader, f, "NodeProto.overload");
+          continue;
+        default:
+          continue;
       }
+      if (parts < kKept) kept[parts] = {f.number, f.payload.data(), f.payload.size()};
+      ++parts;
     }
     bound(inputs, kMaxNodeNames, "inputs of one node");
     bound(outputs, kMaxNodeNames, "outputs of one node");
     bound(attributes, kMaxNodeAttributes, "attributes of one node");
-    auto input_list = make<Text>(inputs);
-    auto output_list = make<Text>(outputs);
-    auto attribute_list = make<Attribute>(attributes);
-    result.inputs = input_list;
-    result.outputs = output_list;
+    const std::span<Text> names = make<Text>(inputs + outputs);
+    const auto attribute_list = make<Attribute>(attributes);
+    result.inputs = names.first(inputs);
+    result.outputs = names.subspan(inputs);
     result.attributes = attribute_list;
-    std::size_t i = 0, o = 0, a = 0;
-    FieldReader fill(message, file_);
-    for (Field f; fill.next(f);) {
-      switch (f.number) {
-        case 1:
-          fresh(input_list, i) = text(fill, f, "NodeProto.input");
-          break;
-        case 2:
-          fresh(output_list, o) = text(fill, f, "NodeProto.output");
-          break;
-        case 3:
-          result.name = text(fill, f, "NodeProto.name");
-          break;
-        case 4:
-          result.op_type = text(fill, f, "NodeProto.op_type");
-          break;
-        case 5:
-          attribute(f.payload, fresh(attribute_list, a), depth);
-          break;
-        case 7:
-          result.domain = domain(text(fill, f, "NodeProto.domain"));
-          break;
-        case 8:
-          result.overload = text(fill, f, "NodeProto.overload");
-          break;
-        default:
-          break;
-      }
+    std::size_t i = 0, o = inputs, a = 0;
+    const auto place = [&](std::uint32_t number, Bytes payload) {
+      if (number == 1) fresh(names, i) = view(payload);
+      if (number == 2) fresh(names, o) = view(payload);
+      if (number == 5) attribute(payload, fresh(attribute_list, a), depth);
+    };
+    if (parts <= kKept) {
+      for (const Part& part : std::span(kept, parts)) place(part.number, {part.at, part.size});
+    } else {
+      FieldReader again(message, file_);
+      for (Field f; again.next(f);) place(f.number, f.payload);
     }
     if (result.op_type.empty()) {
       throw Error(ErrorCode::format, "node " + quoted(result.name) + " has no op_type; the file is damaged");

@@ -24,13 +24,29 @@ inline std::uint64_t hash_text(std::string_view text) noexcept {
     std::memcpy(&value, at, sizeof value);
     return value;
   };
-  std::uint64_t h = seed ^ text.size();
+  const auto half = [](const char* at) {
+    std::uint32_t value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+  };
+  const auto byte = [](const char* at) { return static_cast<std::uint8_t>(*at); };
+  const std::size_t size = text.size();
   const char* at = text.data();
-  std::size_t left = text.size();
-  for (; left > 16; at += 16, left -= 16) h = mix(word(at) ^ h, word(at + 8));
-  std::uint64_t tail[2] = {0, 0};
-  if (left > 0) std::memcpy(tail, at, left);
-  return mix(mix(tail[0] ^ h, tail[1]), seed);
+  const char* const end = at + size;
+  std::uint64_t h = seed ^ size;
+  for (; end - at > 16; at += 16) h = mix(word(at) ^ h, word(at + 8));
+  // The last sixteen bytes, or all there are: two reads that overlap, since a copy of unknown length is a call.
+  std::uint64_t first = 0, last = 0;
+  if (size >= 16) {
+    first = word(end - 16), last = word(end - 8);
+  } else if (size >= 8) {
+    first = word(at), last = word(end - 8);
+  } else if (size >= 4) {
+    first = half(at), last = half(end - 4);
+  } else if (size > 0) {
+    first = byte(at), last = byte(at + size / 2) | byte(end - 1) << 8;
+  }
+  return mix(mix(first ^ h, last), seed);
 }
 
 }  // namespace perfpass
