@@ -281,3 +281,15 @@ def test_tf32_is_fp32_with_faster_products(recorded, board):
     for name in ("resnet50", "efficientnet_b0"):
         assert seconds(name, "tf32") == pytest.approx(seconds(name, "fp32"), rel=0.01)
     assert seconds("vit_base_patch16_224", "tf32") < 0.7 * seconds("vit_base_patch16_224", "fp32")
+
+
+def test_what_a_network_is_made_of_is_worked_out_once(predictor, monkeypatch):
+    """Its support, the trees' say and its widths share one answer."""
+    asked, once = [], InferencePredictor._kinds
+    monkeypatch.setattr(InferencePredictor, "_kinds", lambda self, tables: asked.append(tables) or once(self, tables))
+    predictor.predict(table([convolution(1)]), 1, Way(devices.device("a10"), "fp32"))
+    assert len(asked) == 1
+    for op, strange, convolves in (("conv", False, True), ("erf", True, False)):
+        found = once(predictor, Tables.one(table([convolution(1) | {"op": op}])))
+        assert (found.strange.tolist(), found.convolves.tolist()) == ([strange], [convolves])
+        assert found.unlearned.tolist() == [strange]
