@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,7 @@ pytest.importorskip("scipy")
 
 from perfpass.predictors.difference.unlike import CAUSES, MEMORY_CAUSES
 from perfpass.predictors.difference.widths import half_width
-from perfpass.training.difference import pairs, widths
+from perfpass.training.difference import others, pairs, widths
 from perfpass.training.difference.evaluate import DIVIDED, OURS
 from perfpass.training.difference.pairs import DIFFERS, Pairs
 
@@ -97,3 +98,29 @@ def test_the_stored_grading_covers_nine_in_ten_at_less_than_half_the_width(root)
     ours, divided = (every[method] for method in (OURS, DIVIDED))
     assert 88 <= ours["coverage_pct"] <= 93
     assert math.log(ours["interval_factor"]) <= 0.5 * math.log(divided["interval_factor"])
+
+
+def test_the_stored_ratios_of_energy_are_of_two_sources_and_known_better_than_two_figures(root):
+    lines = json.loads((root / "data" / "results" / "accuracy" / "difference.json").read_text())["lines"]
+    energy = [line for line in lines if line["metric"] == "energy ratio"]
+    assert {"co2_inference", "zeus"} <= {line["judged_on"] for line in energy}
+    ours, divided = (
+        next(line for line in energy if (line["split"], line["method"]) == ("all", method))
+        for method in (OURS, DIVIDED)
+    )
+    assert 88 <= ours["coverage_pct"] <= 93
+    assert math.log(ours["interval_factor"]) <= 0.5 * math.log(divided["interval_factor"])
+
+
+def test_joules_are_compared_on_the_same_queries():
+    frame = pandas.DataFrame({name: ["one"] * 4 for name in others._ENERGY_CONDITIONS})
+    frame["variant"] = ["cats", "cats", "dogs", "prompts"]
+    assert others.alike(frame) == [(0, 1)]
+
+
+def test_a_figure_that_follows_another_may_be_known_better():
+    found, _ = made(2000)
+    base = widths.fit(found, {"operators": 0.3, "batch": 0.3})
+    for factor in (0.5, 2.0):
+        scaled = widths.scaled(replace(found, measured=factor * found.measured), base)
+        assert np.allclose(np.array(scaled.high) / np.array(base.high), factor, rtol=0.1)

@@ -15,10 +15,11 @@ from perfpass.training.section import Section
 OURS, DIVIDED = "perfpass diff", "two intervals divided"
 _INTRO = """Ratios of two measured runs that differ in one thing (the split), as `perfpass diff` predicts them: the same
 board, laboratory and conditions otherwise. Predictions know no record of the source (of timm: none of the family), and
-widths come from the other sources, families or, of energy, networks. "two intervals divided": the same ratio between
+widths come from the other sources or families. "two intervals divided": the same ratio between
 the low end of one shipped interval over the high end of the other, and the reverse, which is what the two predictions
 say without knowing that they share a laboratory, a host, a board and software. Energy has
-one source, and its widths are those of times on GPUs times one factor; memory has three."""
+two sources (queries of networks, training steps), and its widths are those of times on GPUs times one factor, which is
+the other source's; memory has three."""
 
 
 def evaluate(folder: str | None = None, seed: int = 0, *, quiet: bool = False) -> Section:

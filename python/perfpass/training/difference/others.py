@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,10 +18,14 @@ from perfpass.training.inference import operators
 from perfpass.training.memory import measured_runs, runs
 from perfpass.training.tasks import named
 
+if TYPE_CHECKING:
+    import pandas
+
 _MOST_OF_GROUP = 100
 # What is the same on both sides of a pair of memory.
 _CONDITIONS = ["source", "device", "mig_profile", "runtime", "runtime_version", "with_driver"]
-_ENERGY_CONDITIONS = ["source", "device", "asked_runtime", "precision", "batch"]
+# Of energy also the queries: one network's joules a query are up to 1.8 apart between two sets of pictures.
+_ENERGY_CONDITIONS = ["source", "device", "asked_runtime", "precision", "batch", "variant"]
 
 
 def memory(folder: Path | None = None, *, seed: int = 0) -> Pairs:
@@ -80,7 +84,7 @@ def memory(folder: Path | None = None, *, seed: int = 0) -> Pairs:
 
 
 def energy(folder: Path | None = None) -> Pairs:
-    """Pairs of joules of networks whose energy was measured in inference."""
+    """Pairs of joules of networks whose energy was measured in inference, in one task on the same queries."""
     frame, _, known = named.measured(folder)
     raw = schema.read((folder or data_directory()) / "records" / "networks.parquet", "network").loc[frame.index]
     frame = frame.assign(energy_j=raw.energy_j / raw.batch.where(raw.batch_scope == "sample", 1.0))
@@ -101,11 +105,7 @@ def energy(folder: Path | None = None) -> Pairs:
             half = 0.5 * float(np.log(found.latency_ms.high[at] / found.latency_ms.low[at]))
             question = Question(table, int(row.batch), way, half)
             sides[row.Index] = (question, float(joules.median[at]), float(joules.low[at]), float(joules.high[at]))
-    found_pairs = [
-        pair
-        for _, part in frame.groupby(_ENERGY_CONDITIONS, sort=True)
-        for pair in itertools.combinations(part.index.tolist(), 2)
-    ]
+    found_pairs = alike(frame)
     # One question of two data sets is no pair.
     asked_of = [(pair, list(lacks(sides[pair[0]][0], sides[pair[1]][0]).values())) for pair in found_pairs]
     found_pairs, lack = [p for p, found in asked_of if any(found)], [found for _, found in asked_of if any(found)]
@@ -117,7 +117,7 @@ def energy(folder: Path | None = None) -> Pairs:
         CAUSES,
         np.array(["network"] * len(old), dtype=object),
         source,
-        ("network:" + frame.network.loc[old]).to_numpy(dtype=object),
+        np.array([f"source:{name}" for name in source], dtype=object),
         np.array([sides[i][0].way.device.kind for i in old], dtype=object),
         np.log(frame.energy_j.loc[new].to_numpy() / frame.energy_j.loc[old].to_numpy()),
         np.log(median[1] / median[0]),
@@ -125,3 +125,9 @@ def energy(folder: Path | None = None) -> Pairs:
         halves.sum(axis=0),
         np.hypot(*halves),
     )
+
+
+def alike(frame: pandas.DataFrame) -> list[tuple[Any, Any]]:
+    """Every two rows whose energy was measured under the same conditions, by their index."""
+    groups = (part.index.tolist() for _, part in frame.groupby(_ENERGY_CONDITIONS, sort=True))
+    return [pair for rows in groups for pair in itertools.combinations(rows, 2)]

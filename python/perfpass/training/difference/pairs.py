@@ -131,7 +131,7 @@ def _pairs(frame: pandas.DataFrame, seed: int) -> Iterator[tuple[str, Any, Any]]
         same = [c for c in (*_CONDITIONS, *_NETWORK) if c not in free]
         groups: dict[str, list[tuple[Any, Any]]] = {}
         for _, part in kept.groupby(same, dropna=False, sort=True):
-            rows = [_middle(rows, "measured_s") for _, rows in part.groupby(free[0], dropna=False, sort=True)]
+            rows = [middle(rows, "measured_s") for _, rows in part.groupby(free[0], dropna=False, sort=True)]
             pairs = list(itertools.combinations(rows, 2))
             groups.setdefault(str(part.source.iloc[0]), []).extend(_some(pairs, _MOST_OF_GROUP, rng))
         for pairs in groups.values():
@@ -139,7 +139,8 @@ def _pairs(frame: pandas.DataFrame, seed: int) -> Iterator[tuple[str, Any, Any]]
                 yield (what, *(pair if rng.random() < 0.5 else pair[::-1]))
 
 
-def _middle(rows: pandas.DataFrame, column: str) -> Any:
+def middle(rows: pandas.DataFrame, column: str) -> Any:
+    """The index of the row whose ``column`` is in the middle."""
     return rows.sort_values(column, kind="stable").index[len(rows) // 2]
 
 
@@ -217,7 +218,7 @@ def _vision_pairs(rows: pandas.DataFrame, seed: int) -> Iterator[tuple[str, str,
     for what, free in _VISION_DIFFERS.items():
         same = [c for c in (*_VISION_CONDITIONS, "model", "img_size") if c not in (*free, "run")]
         for _, part in rows.groupby(same, sort=True):
-            each = [_middle(found, "measured_s") for _, found in part.groupby(free[0], sort=True)]
+            each = [middle(found, "measured_s") for _, found in part.groupby(free[0], sort=True)]
             groups.setdefault((what, str(part.family.iloc[0])), []).extend(itertools.combinations(each, 2))
     for (what, family), pairs in groups.items():
         for a, b in _some(pairs, _MOST_OF_FAMILY, rng):

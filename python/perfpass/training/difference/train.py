@@ -11,7 +11,7 @@ from typing import Any
 from perfpass.predictors.difference.widths import NAME
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
-from perfpass.training.difference import others, pairs, widths
+from perfpass.training.difference import others, pairs, steps, widths
 from perfpass.training.difference.pairs import Pairs
 
 
@@ -24,13 +24,14 @@ def by_figure(folder: Path | None = None, *, seed: int = 0, quiet: bool = True) 
 
     time = pairs.latency(folder, seed=seed, say=say)
     found = {f"latency {kind}": time.take(time.kind == kind) for kind in sorted(set(time.kind))}
-    return {**found, "memory": others.memory(folder, seed=seed), "energy": others.energy(folder)}
+    joules = Pairs.joined([others.energy(folder), steps.energy(folder)])
+    return {**found, "memory": others.memory(folder, seed=seed), "energy": joules}
 
 
 def fitter(figure: str, known: Mapping[str, Spread]) -> Callable[[Pairs], Spread]:
     """How the widths of a figure are fitted, given those of times on GPUs.
 
-    Times on CPUs are drawn to them, and energy follows time: its few pairs, of one laboratory, say one factor.
+    Times on CPUs are drawn to them, and energy follows time: its few pairs, of two laboratories, say one factor.
     """
     if figure == "latency gpu":
         return widths.fit

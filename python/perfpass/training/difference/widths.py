@@ -49,16 +49,17 @@ def _fitted_to(found: Pairs) -> Pairs:
 
 
 def scaled(found: Pairs, base: Spread) -> Spread:
-    """``base`` times the one factor (1 or more) that covers nine in ten of the pairs, every name counting alike.
+    """``base`` times the one factor that covers nine in ten of the pairs, every name counting alike.
 
-    For a figure that follows another and has few pairs of its own.
+    For a figure that follows another and has few pairs of its own. The factor may be below 1: joules are watts times
+    seconds, and a board that waits for longer than is predicted draws less meanwhile.
     """
     low, high = base.bounds(dict(zip(found.causes, found.lacks.T, strict=True)))
     over = np.abs(found.measured - found.predicted) / np.maximum(np.sqrt((low**2 + high**2) / 2.0), 1e-9)
     order = np.argsort(over, kind="stable")
     weight = np.cumsum(found.errors.weight[order])
     at = min(int(np.searchsorted(weight, 1.0 - sum(spread.TAILS) - 1e-12)), len(over) - 1)
-    factor = max(1.0, float(over[order][at]))
+    factor = float(over[order][at])
     low_widths, high_widths = (tuple(factor * width for width in side) for side in (base.low, base.high))
     sources = len(np.unique(found.name.astype(str)))
     return Spread(base.causes, low_widths, high_widths, base.tails, sources, len(found))

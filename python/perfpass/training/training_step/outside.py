@@ -90,14 +90,17 @@ def of_cpus(found: list[Outside]) -> Spread:
 
 def outside(corpus: Corpus, predictor: StepPredictor | None = None) -> list[Outside]:
     """Every question, by the shipped predictor or ``predictor``, but for levels that have not seen what is asked."""
+    return [of_source(corpus, name, predictor) for name in dict.fromkeys(q.source for q in corpus.questions)]
+
+
+def of_source(corpus: Corpus, source: str, predictor: StepPredictor | None = None) -> Outside:
+    """The questions of one source, in their order (of our own CPU: by network), by levels that have not seen it."""
     import pandas
 
-    asked, found = predictor or StepPredictor.load(), []
-    for source in dict.fromkeys(q.source for q in corpus.questions):
-        own = [q for q in corpus.questions if q.source == source]
-        rows = [_row(q, asked.priced(times)) for times, part in _times(corpus, source, own) for q in part]
-        found.append(Outside(source, pandas.DataFrame(rows, columns=list(_COLUMNS))))
-    return found
+    asked = predictor or StepPredictor.load()
+    own = [q for q in corpus.questions if q.source == source]
+    rows = [_row(q, asked.priced(times)) for times, part in _times(corpus, source, own) for q in part]
+    return Outside(source, pandas.DataFrame(rows, columns=list(_COLUMNS)))
 
 
 def of_power(found: list[Outside]) -> Any:
@@ -107,7 +110,7 @@ def of_power(found: list[Outside]) -> Any:
     return pandas.concat([part.rows[part.rows.measured_w.notna()] for part in found if len(part)], ignore_index=True)
 
 
-def _drawn(rows: Any) -> Any:
+def drawn(rows: Any) -> Any:
     """The rows with watts, and the joules of them, by the other boards of those whose watts were measured."""
     known = rows.measured_w.notna().to_numpy()
     if rows.device[known].nunique() < 2:
@@ -166,7 +169,7 @@ def bounded(corpus: Corpus, part: Outside, found: list[Outside], parts: list[Err
         least = operators.least_widths(corpus.levels(source=part.source))
         low, high = time_widths.bounds(others, part.every, least)
     at = part.rows.predicted
-    return replace(part, rows=_drawn(part.rows.assign(low=at * np.exp(low), high=at * np.exp(high))))
+    return replace(part, rows=drawn(part.rows.assign(low=at * np.exp(low), high=at * np.exp(high))))
 
 
 def grade(section: Section, corpus: Corpus, found: list[Outside], parts: list[Errors], seed: int = 0) -> None:
