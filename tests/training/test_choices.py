@@ -14,7 +14,7 @@ MEASURED = {"latency": np.array([30.0, 12.0, 9.0, 5.0])}
 
 @pytest.fixture()
 def offers():
-    return Offers(np.array(["a"] * 4), MEASURED, lambda ms: USD)
+    return Offers(np.array(["a"] * 4), np.array(["a"] * 4), MEASURED, lambda ms: USD)
 
 
 def line(offers, method, limit=10.0):
@@ -35,9 +35,20 @@ def test_too_bold_misses_and_too_careful_pays_more(offers):
     assert careful["missed_pct"] == 0.0 and careful["regret_median_pct"] == pytest.approx(100 / 3)
 
 
+def test_a_model_that_is_asked_often_counts_as_often_in_all_and_once_where_models_count_alike():
+    times = {"latency": np.concatenate([MEASURED["latency"]] * 2)}
+    model = np.repeat(["right", "wrong"], 4)
+    offers = Offers(model, model, times, lambda ms: np.concatenate([USD, USD]))
+    asked = [Question(np.arange(4), {"latency": 10.0}), *[Question(np.arange(4, 8), {"latency": 10.0})] * 3]
+    told = {"latency": times["latency"] * np.repeat([1.0, 0.5], 4)}
+    found = next(graded(offers, [Method("half of one", told)], asked, "split", "all"))
+    assert (found["chosen"], found["models"], found["missed_pct"], found["missed_models_alike_pct"]) == (4, 2, 75, 50)
+
+
 def test_none_is_chosen_where_none_is_thought_to_keep_the_limit(offers):
     found = line(offers, Method("shy", {"latency": MEASURED["latency"] * 10}))
-    assert found["chosen"] == 0 and found["questions"] == 1 and found["missed_pct"] is None
+    assert found["chosen"] == 0 and found["questions"] == 1
+    assert found["missed_pct"] is None and found["missed_models_alike_pct"] is None and found["models"] == 0
 
 
 def test_more_confidence_never_takes_a_cheaper_way(offers):

@@ -254,13 +254,14 @@ class Section:
             out += [
                 "",
                 "| what | held out | judged on | method | confidence | questions | chosen | best % | near % | missed % "
-                "| regret %, median | mean |",
-                "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|",
+                "| models | missed %, models alike | regret %, median | mean |",
+                "|---|---|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|",
             ]
             out += [
                 f"| {d['kind']} | {d['split']} | {d['judged_on']} | {d['method']} | {_optional(d['confidence'], 2)} "
                 f"| {d['questions']:,} | {d['chosen']:,} | {_optional(d['best_pct'], 1)} "
                 f"| {_optional(d['near_best_pct'], 1)} | {_optional(d['missed_pct'], 1)} "
+                f"| {d['models']:,} | {_optional(d['missed_models_alike_pct'], 1)} "
                 f"| {_optional(d['regret_median_pct'], 1)} | {_optional(d['regret_mean_pct'], 1)} |"
                 for d in self.decisions
             ]

@@ -20,8 +20,10 @@ that the serving records do not have, with limits of 5 to 100 ms a token and bou
 "loaded server": TGI of 2023 under a user's load (LLM-Pilot) by its own predictor, without the model or device judged.
 Networks: records of other laboratories, which no fit has seen, limits of 2 to 100 ms. Prices are those that ship.
 "best": the cheapest of those that keep the limits was chosen, "near": one of at most {NEAR:g} times its price, both of
-all questions; "missed": of what was chosen, what does not keep a limit; "regret": what is paid over the best, of what
-was chosen and keeps the limits. A method that finds no way chooses none. Without a confidence medians decide.
+all questions; "missed": of what was chosen, what does not keep a limit; "models alike": the same where each of the
+chosen models counts once, however many loads and limits it is asked about, since they share what is wrong of it;
+"regret": what is paid over the best, of what was chosen and keeps the limits. A method that finds no way chooses none.
+Without a confidence medians decide.
 """
 
 

@@ -62,7 +62,8 @@ def without_a_server(others: Answers, held: Sequence[Errors], folder: Any = None
         """USD of a million output tokens of a batch."""
         return np.asarray(usd / 3.6e6 * ms["tpot"] / load * 1e6)
 
-    offers = Offers(np.array([_group(a) for a in asked]), {"tpot": 1e3 * found.measured_s}, price)
+    group, model = (np.array(values) for values in zip(*((_group(a), a.model) for a in asked), strict=True))
+    offers = Offers(group, model, {"tpot": 1e3 * found.measured_s}, price)
     median = {"tpot": 1e3 * found.seconds}
     methods = [
         Method("perfpass", median, {"tpot": (low, high)}),
@@ -87,8 +88,9 @@ def on_a_loaded_server(seed: int = 0, folder: Any = None) -> Iterator[dict[str, 
         """USD of a million output tokens in a closed loop."""
         return np.asarray(usd / 3600 * (ms["ttft"] + (answers - 1) * ms["tpot"]) / (1e3 * load * answers) * 1e6)
 
+    model = np.array([p.model.name for p in runs])
     group = np.array([f"{p.model.name}|{p.batch}" for p in runs])
-    offers = Offers(group, {name: 1e3 * of.quantity.measured for name, of in named.items()}, price)
+    offers = Offers(group, model, {name: 1e3 * of.quantity.measured for name, of in named.items()}, price)
     predicted: dict[str, dict[str, np.ndarray]] = defaultdict(dict)
     bounds: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = defaultdict(dict)
     for name, of in named.items():

@@ -39,7 +39,7 @@ def decisions(folder: Path | str | None = None) -> Iterator[dict[str, Any]]:
         return np.asarray(usd * ms["latency"] / batch / 3.6e3)
 
     group = rows[_ALIKE].astype(str).agg("|".join, axis=1).to_numpy(dtype=str)
-    offers = Offers(group, {"latency": latency}, price)
+    offers = Offers(group, rows.table_model.to_numpy(dtype=str), {"latency": latency}, price)
     median = 1e3 * rows.median_s.to_numpy(float)
     relatives = evidence.load()
     at = places(relatives, rows)

@@ -22,11 +22,12 @@ _FEWEST = 3  # ways to choose from, that it is a choice
 
 @dataclass(frozen=True, eq=False)
 class Offers:
-    """N measured ways. ``group`` [N]: model and load; ``times`` [N] in ms by name, as measured; ``price_of``: USD of a
-    unit [N] from times.
+    """N measured ways. ``group`` [N]: model and load; ``model`` [N]: whose error all questions of it share; ``times``
+    [N] in ms by name, as measured; ``price_of``: USD of a unit [N] from times.
     """
 
     group: np.ndarray
+    model: np.ndarray
     times: Mapping[str, np.ndarray]
     price_of: Callable[[Mapping[str, np.ndarray]], np.ndarray]
 
@@ -96,17 +97,18 @@ def graded(
     price = offers.price_of(offers.times)
     for method in methods:
         for confidence in CONFIDENCES if method.bounds is not None else (0.5,):
-            missed, ratios = 0, []
+            missed: dict[str, list[bool]] = {}
+            ratios = []
             taken = [chosen(offers, method, one, confidence) for one in asked]
             for row, one in zip(taken, asked, strict=True):
                 if row is None:
                     continue
-                if not _within(offers.times, np.array([row]), one.limits)[0]:
-                    missed += 1
-                    continue
-                best = price[one.rows][_within(offers.times, one.rows, one.limits)].min()
-                ratios.append(float(price[row] / best))
-            made = len(ratios) + missed
+                kept = bool(_within(offers.times, np.array([row]), one.limits)[0])
+                missed.setdefault(str(offers.model[row]), []).append(not kept)
+                if kept:
+                    best = price[one.rows][_within(offers.times, one.rows, one.limits)].min()
+                    ratios.append(float(price[row] / best))
+            made = sum(map(len, missed.values()))
             yield {
                 "split": split,
                 "judged_on": judged_on,
@@ -116,7 +118,11 @@ def graded(
                 "chosen": made,
                 "best_pct": _share(sum(r < 1.0 + 1e-9 for r in ratios), len(asked)),
                 "near_best_pct": _share(sum(r <= NEAR for r in ratios), len(asked)),
-                "missed_pct": _share(missed, made),
+                "missed_pct": _share(made - len(ratios), made),
+                "models": len(missed),
+                "missed_models_alike_pct": 100 * float(np.mean([np.mean(m) for m in missed.values()]))
+                if made
+                else None,
                 "regret_median_pct": 100 * (float(np.median(ratios)) - 1) if ratios else None,
                 "regret_mean_pct": 100 * (float(np.mean(ratios)) - 1) if ratios else None,
             }

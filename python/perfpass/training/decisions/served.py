@@ -81,7 +81,8 @@ def _offers(data: Dataset, usd: np.ndarray) -> Offers:
         return np.asarray(usd / 3600 / per_s * 1e6)
 
     group = rows[["family", "input_tokens", "output_tokens"]].astype(str).agg("|".join, axis=1)
-    return Offers(group.to_numpy(dtype=str), {t: 1e3 * data.measured_s(t) for t in TARGETS}, price)
+    times = {t: 1e3 * data.measured_s(t) for t in TARGETS}
+    return Offers(group.to_numpy(dtype=str), rows.family.to_numpy(dtype=str), times, price)
 
 
 def _ms(seconds: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
