@@ -177,6 +177,16 @@ def test_bytes_pass_the_multiprocessors_as_well_as_the_memory():
     assert beside_memory(a100, "amp") / seconds(a100, "amp") > 2 * beside_memory(rtx, "amp") / seconds(rtx, "amp")
 
 
+def test_a_graph_without_some_of_its_rows_is_the_graph_of_the_others():
+    rows = [convolution(64), {"op": "erf", "bytes_read": 10**8, "bytes_written": 10**8}, convolution(32)]
+    whole, rest = (Tables.one(table(found)) for found in (rows, [rows[0], rows[2]]))
+    found = whole.without(np.array([False, True, False]))
+    assert found.offset.tolist() == rest.offset.tolist() == [0, 2]
+    way = Way(devices.device(GPU), "amp")
+    here, there = (graph_vectors(t, np.array([8]), way, ONES).values for t in (found, rest))
+    np.testing.assert_array_equal(here, there)
+
+
 def test_records_that_state_no_release_have_their_host_in_the_base():
     """Twice the usual, as beside other boards of 2016 to 2018."""
     board = devices.device("titan-xp")

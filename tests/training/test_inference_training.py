@@ -17,7 +17,7 @@ from perfpass.training.tasks import splits
 
 
 def test_efficiencies_are_recovered_from_sums():
-    from perfpass.training.inference.model import fit_efficiency
+    from perfpass.training.inference.model import MOVED, fit_efficiency
     from perfpass.training.ratio_trees import PRIOR_FACTOR
 
     generator = np.random.default_rng(5)
@@ -26,6 +26,9 @@ def test_efficiencies_are_recovered_from_sums():
     found = fit_efficiency(group_s, np.zeros(4000, dtype=np.int64), group_s @ truth)
     eager = found[SOFTWARE.index("eager")]
     assert np.corrcoef(eager, truth)[0, 1] > 0.95
+    # Software without rows keeps the prior, of which what moves the bytes is in the roofline of GPUs.
+    assert (found[SOFTWARE.index("compiled")] == PRIOR_FACTOR / MOVED).all()
+    assert (found[SOFTWARE.index("cpu")] == PRIOR_FACTOR).all()
     before = np.abs(group_s.sum(1) * PRIOR_FACTOR / (group_s @ truth) - 1).mean()
     after = np.abs(group_s @ eager / (group_s @ truth) - 1).mean()
     assert after < before / 2

@@ -114,6 +114,16 @@ class InferencePredictor(RatioTrees):
         """
         return super()._where(_learned_in(way))
 
+    def _looked_at(self, networks: Tables, way: Way, distance: np.ndarray) -> Tables:
+        """Trees do not look at operators that no network had: what these take is in the base, and moves no correction.
+
+        So one more of them never makes a network faster.
+        """
+        strange = self._strange(networks)
+        if not np.logical_or.reduce(strange) or not np.logical_or.reduce(self._fade(way, distance)):
+            return networks
+        return networks.without(strange)
+
     def knows(self, device: Device) -> bool:
         """Whether records of the device, or of the GPU that it is a slice of, are in the corpus."""
         return (device.parent or device.id) in self.manifest["measured"]

@@ -252,8 +252,8 @@ class RatioTrees(ABC):
         sizes[:, :-3], sizes[:, -3], sizes[:, -2], sizes[:, -1] = ladder.RUNGS, least, most, batch
         networks = ladder.at_batches(tables, batch, sizes)
         vectors = at(networks, sizes.ravel(), way)
-        where = self._where(whole)
-        seen = vectors if where is way else at(networks, sizes.ravel(), where)
+        where, looked_at = self._where(whole), self._looked_at(networks, way, distance)
+        seen = vectors if where is way and looked_at is networks else at(looked_at, sizes.ravel(), where)
         learned = self._learned(seen.values, sizes, whole, distance, threads)
         by_trees = self._log_seconds(vectors, learned, way, kinds)
         seconds, handed_over = self._beyond_trees(by_trees, kinds, networks, way, distance)
@@ -319,6 +319,10 @@ class RatioTrees(ABC):
         if reference is None or way.device.kind != "gpu" or self.ensemble(way) == "known":
             return way
         return replace(way, device=find_device(reference))
+
+    def _looked_at(self, networks: Tables, way: Way, distance: np.ndarray) -> Tables:
+        """What trees look at of ``networks`` (N at K batch sizes), whose distances are ``distance`` [N]."""
+        return networks
 
     def _learned(
         self, features: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, threads: int
