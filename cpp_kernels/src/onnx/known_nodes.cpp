@@ -15,13 +15,31 @@ KnownNodes::Key::Key(const InferContext& context) noexcept {
   add(static_cast<std::uint64_t>(context.opset));
   add(context.max_values);
   add(attributes.size() << 32 | context.inputs.size());
-  for (const Attribute& attribute : attributes) add(reinterpret_cast<std::uintptr_t>(attribute.name.data()));
+  for (const Attribute& attribute : attributes) {
+    add(reinterpret_cast<std::uintptr_t>(attribute.name.data()));
+    if (context.node.entry != nullptr) add(attribute);
+  }
   for (const Value* value : context.inputs) {
     if (value == nullptr) {
       add(~std::uint64_t{0});
     } else {
       add(*value);
     }
+  }
+}
+
+void KnownNodes::Key::add(const Attribute& attribute) noexcept {
+  using Kind = Attribute::Kind;
+  if (attribute.kind == Kind::integer) {
+    add(static_cast<std::uint64_t>(attribute.integer));
+  } else if (attribute.kind == Kind::integers && attribute.integers.size() < kMost) {
+    add(attribute.integers.size());
+    for (const std::int64_t number : attribute.integers) add(static_cast<std::uint64_t>(number));
+  } else if (attribute.kind == Kind::text) {  // one of few that the reader has, each at its place
+    add(reinterpret_cast<std::uintptr_t>(attribute.text.data()));
+    add(attribute.text.size());
+  } else {
+    size_ = kMost + 1;
   }
 }
 

@@ -1,9 +1,11 @@
 // The hash of names: a multiplication to 128 bits folded into 64, sixteen bytes at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string_view>
+
+#include "support/text_word.hpp"
 
 namespace perfpass {
 
@@ -19,18 +21,12 @@ inline std::uint64_t hash_text(std::string_view text) noexcept {
     const Wide product = static_cast<Wide>(a ^ 0xd6e8feb86659fd93ULL) * (b ^ 0xa3b195354a39b70dULL);
     return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
   };
-  const auto word = [](const char* at) {
-    std::uint64_t value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  };
   std::uint64_t h = seed ^ text.size();
   const char* at = text.data();
   std::size_t left = text.size();
-  for (; left > 16; at += 16, left -= 16) h = mix(word(at) ^ h, word(at + 8));
-  std::uint64_t tail[2] = {0, 0};
-  if (left > 0) std::memcpy(tail, at, left);
-  return mix(mix(tail[0] ^ h, tail[1]), seed);
+  for (; left > 16; at += 16, left -= 16) h = mix(text_word(at, 8) ^ h, text_word(at + 8, 8));
+  const std::size_t first = std::min<std::size_t>(left, 8);
+  return mix(mix(text_word(at, first) ^ h, text_word(at + first, left - first)), seed);
 }
 
 }  // namespace perfpass
