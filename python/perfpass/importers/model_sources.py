@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.bounded_file import exists
 from perfpass.errors import FormatError, PerfPassError, UnsupportedError, needs
 from perfpass.importers import catalogue, configuration_ranges, model_parts
-from perfpass.importers.formats.content import is_gguf
+from perfpass.importers.formats import is_gguf
 from perfpass.json_text import read_json
 from perfpass.text import nearest
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError, about
 from perfpass.importers import sound_models
-from perfpass.importers.formats.content import is_gguf
+from perfpass.importers.formats import is_gguf
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
 from perfpass.llm import (

@@ -18,7 +18,7 @@ from typing import Any
 from perfpass.bounded_file import exists
 from perfpass.errors import FileError, FormatError, UnsupportedError
 from perfpass.importers import hub, safetensors_header
-from perfpass.importers.formats.content import is_gguf
+from perfpass.importers.formats import is_gguf
 from perfpass.importers.model_argument import ModelArgument, understood
 from perfpass.importers.model_sources import read_configuration
 from perfpass.llm.architecture import LanguageModel
