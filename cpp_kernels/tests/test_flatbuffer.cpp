@@ -1,3 +1,4 @@
+#include <array>
 #include <filesystem>
 #include <fstream>
 
@@ -76,6 +77,29 @@ TEST(a_convolution_of_channels_last_has_its_weight_outputs_first_and_its_activat
     CHECK_EQUAL(weight[1], 4);
     CHECK_EQUAL(graph.shape(graph.node_outputs(1)[0])[0], batch);
     CHECK_EQUAL(count_costs(graph).macs[0], batch * 25 * 8 * 36);
+  }
+}
+
+TEST(what_was_inferred_of_an_operator_does_not_hold_for_one_of_other_options) {
+  const auto pool = [](std::int8_t padding, std::int32_t stride, std::int32_t kernel, std::int32_t output) {
+    const auto side = scalar<std::int32_t>;
+    return op(0, {0}, {output},
+              {{0, scalar(padding)}, {1, side(stride)}, {2, side(stride)}, {3, side(kernel)}, {4, side(kernel)}});
+  };
+  constexpr std::int8_t kSame = 0, kValid = 1;
+  const OpGraph graph =
+      read(model({17}, {subgraph({tensor("x", {1, 9, 9, 4}), tensor("a", {1, 5, 5, 4}), tensor("b", {1, 9, 9, 4}),
+                                  tensor("c", {1, 4, 4, 4}), tensor("d", {1, 5, 5, 4}), tensor("e", {1, 5, 5, 4})},
+                                 {0}, {1, 2, 3, 4, 5},
+                                 {pool(kSame, 2, 3, 1), pool(kSame, 1, 3, 2), pool(kValid, 2, 3, 3),
+                                  pool(kValid, 2, 1, 4), pool(kSame, 2, 3, 5)})}));
+  const std::array strides = {2, 1, 2, 2, 2}, kernels = {3, 3, 3, 1, 3}, pads = {1, 1, 0, 0, 1};
+  const std::array<std::int64_t, 5> sides = {5, 9, 4, 5, 5};
+  for (NodeId n = 0; n < 5; ++n) {
+    CHECK_EQUAL(graph.attributes[n].stride[0], strides[n]);
+    CHECK_EQUAL(graph.attributes[n].kernel[1], kernels[n]);
+    CHECK_EQUAL(graph.attributes[n].pad_begin[0], pads[n]);
+    CHECK_EQUAL(graph.shape(graph.node_outputs(n)[0])[1], sides[n]);
   }
 }
 

@@ -258,6 +258,24 @@ def test_attention_of_products_of_three_axes_is_one_kernel():
     assert _attention_of_three_axes() == {"attention": 1, "reshape": 5}  # of heads, and behind it
 
 
+@pytest.mark.parametrize(("numbers", "left"), [((), 0), ((8,), 2)])
+def test_a_scale_before_the_heads_are_split_is_of_the_attention_and_a_weight_is_not(numbers, left):
+    g, heads, flat = Written(), (2, 2, 4, 4), (4, 4, 4)
+
+    def split() -> int:
+        x = g.step("mul", g.x, g.weight(*numbers) if numbers else g.number, shape=(2, 4, 8))
+        x = g.step("transpose", g.step("reshape", x, shape=(2, 4, 2, 4)), shape=heads)
+        return g.step("reshape", x, shape=flat)
+
+    p = g.step("reshape", g.step("matmul", split(), split(), shape=flat), shape=heads)
+    p = g.step("softmax", g.step("add", p, g.number, shape=heads), shape=heads)
+    value = g.step("reshape", g.step("transpose", g.x, shape=heads), shape=flat)
+    out = g.step("matmul", g.step("reshape", p, shape=flat), value, shape=flat)
+    out = g.step("reshape", g.step("reshape", out, shape=heads), shape=heads)
+    found = g.kernels(g.step("reshape", g.step("transpose", out, shape=(2, 4, 2, 4))))
+    assert found["attention"] == 1 and found["mul"] == left
+
+
 def test_a_mask_of_four_axes_stands_for_the_reshape_of_the_scores():
     assert _attention_of_three_axes(split_by_mask=True)["attention"] == 1
 

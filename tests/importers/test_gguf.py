@@ -109,6 +109,24 @@ def test_the_command_takes_a_file_and_its_folder(written, capsys):
         assert "--precision q8_0" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["sha256-0b1c", "weights.bin", "tiny.onnx"])
+def test_the_content_tells_the_format_where_the_suffix_does_not(written, capsys, name):
+    from perfpass.cli import main
+
+    path = written(packed(), name)
+    assert language_model(path).parameters == 86848
+    assert main(["llm", str(path), "--device", "rtx-4090"]) == 0
+    assert "--precision q8_0" in capsys.readouterr().out
+
+
+def test_an_onnx_model_of_that_suffix_is_read_as_what_it_is(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    ends = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1, 8]) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    onnx.save(onnx.helper.make_model(graph), str(tmp_path / "m.gguf"))
+    assert perfpass.load(tmp_path / "m.gguf").node_count == 1
+
+
 def test_shards_are_added_and_a_missing_one_is_said(written):
     listed = tensors()
     keys = KEYS | {"split.count": 2}

@@ -129,6 +129,8 @@ def test_the_binary_form_is_the_same_network(name: str, tmp_path: Path) -> None:
         ("7767517\n2 2\nInput a 0 1 a\nReLU r 1 1 a a\n", "another layer has written"),
         ("7767517\n1 1\nInput a 0 9 a\n", "outputs"),
         ("7767517\nx y\n", "no layer"),
+        ("7767517\n", "of 1 lines, cut before its layers"),
+        ("7767517\n2 2\nInput a 0 1 a\nReLU r", "its line 'ReLU r' ends before"),
         ("7767517\n2 2\nInput a 0 1 a\nLSTM r 1 1 a b 0=4 2=1e999\n", "32 bits"),
         ("7767517\n2 2\nInput a 0 1 a\nPooling r 1 1 a b 1=9999999999\n", "32 bits"),
     ],

@@ -40,6 +40,19 @@ def test_a_fixed_size_is_no_symbol():
         perfpass.symbolic(str(EXAMPLES / "deberta_v3_large_dynamic.onnx"), dims={"sequence": 128, "batch": 2})
 
 
+def test_a_batch_of_another_name_is_the_batch(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    real = onnx.TensorProto.FLOAT
+    ends = [onnx.helper.make_tensor_value_info(name, real, ["N", 8]) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
+    onnx.save(onnx.helper.make_model(graph), str(path := tmp_path / "m.onnx"))
+    found = perfpass.symbolic(str(path))
+    assert [axis.symbol for axis in found.axes] == ["N"]
+    assert found.at({"N": 6})["bytes_written"] == 6 * 8 * 4
+    with pytest.raises(ArgumentError, match="nothing"):
+        perfpass.symbolic(str(path), batch=4)
+
+
 def test_an_image_size_holds_where_strides_divide_it():
     pytest.importorskip("torch")
     found = perfpass.symbolic("yolov8n", batch=2)

@@ -4,6 +4,7 @@
 // (producer node, consumer node, tensor), never a chain of neighbours. Constants are tensors with a shape and no data.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <map>
@@ -93,12 +94,19 @@ class PERFPASS_API StringPool {
     std::uint32_t hash = 0;
     std::int32_t id = kNone;
   };
+  /// What was interned last from this address, of those that share the place.
+  struct Recent {
+    const char* data = nullptr;
+    std::int32_t id = 0;
+  };
+  std::int32_t look_up(std::string_view text);
   void grow();
 
   std::string bytes_;
   std::vector<std::size_t> offsets_;  // [size + 1]
   std::vector<Slot> table_;           // of the interned: open addressing, a power of two, at most half full
   std::size_t interned_ = 0;
+  std::array<Recent, 16> recent_{};
 };
 
 struct PERFPASS_API OpGraph {

@@ -333,7 +333,8 @@ NodeId transposed(const Links& links, NodeId product, std::size_t slot) {
 
 /// The transposes, the reshape and (where `scales`) the multiplication by a constant that make an operand of a product
 /// of three axes.
-void add_views(const Links& links, NodeId product, std::size_t slot, bool scales, std::vector<NodeId>& around) {
+void add_views(const OpGraph& graph, const Links& links, NodeId product, std::size_t slot, bool scales,
+               std::vector<NodeId>& around) {
   NodeId maker = links.maker(product, slot);
   for (const OpKind op : {transpose, reshape, mul, transpose}) {
     const bool scaled = scales && links.is(maker, kScaling) && links.has_constant(maker);
@@ -341,6 +342,11 @@ void add_views(const Links& links, NodeId product, std::size_t slot, bool scales
     around.push_back(maker);
     maker = links.maker(maker, op == mul ? links.data_slot(maker) : 0);
   }
+  // Converters move a scale to where the heads are not split yet.
+  const NodeId scale = scales && links.is(maker, reshape) && links.next(maker) != kNone ? links.maker(maker, 0) : kNone;
+  if (!links.is(scale, kScaling) || !links.has_constant(scale) || links.next(scale) == kNone) return;
+  const TensorId number = links.tensor(scale, 1 - links.data_slot(scale));
+  if (number != kNone && graph.elements(number) == 1) around.push_back(scale);
 }
 
 /// The product of three axes whose result a reshape shows to one node alone, else the node given.
@@ -410,8 +416,8 @@ Attentions attentions(const OpGraph& graph, const Links& links) {
     if (chosen != node) around.insert(around.end(), {chosen, links.maker(chosen, 0)});
     around.insert(around.end(), between.begin(), between.end());
     if (joined != kNone) {
-      for (const std::size_t slot : {0U, 1U}) add_views(links, scores, slot, true, around);
-      add_views(links, product, 1, false, around);
+      for (const std::size_t slot : {0U, 1U}) add_views(graph, links, scores, slot, true, around);
+      add_views(graph, links, product, 1, false, around);
     } else {
       for (const std::size_t slot : {0U, 1U}) {
         around.insert(around.end(), {scaling_of(links, scores, slot), transposed(links, scores, slot)});

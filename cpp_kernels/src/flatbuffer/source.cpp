@@ -74,7 +74,7 @@ void Source::load_block(std::uint64_t block) const {
 
 void Source::fill(std::uint64_t from, std::uint64_t length) const {
   if (length == 0) return;
-  std::byte* to = space_.commit(static_cast<std::size_t>(from), static_cast<std::size_t>(length));
+  std::byte* to = space_.commit_at_once(static_cast<std::size_t>(from), static_cast<std::size_t>(length));
   if (to == nullptr) fail_io(path_, "cannot be read: no memory is left");
   for (std::uint64_t done = 0; done < length;) {
     const std::ptrdiff_t got = read_at(file_->value(), to + done, static_cast<std::size_t>(length - done), from + done);
@@ -90,13 +90,10 @@ void Source::fail_outside(std::uint64_t offset, std::uint64_t length) const {
                                      " and is damaged or cut short");
 }
 
-void Source::spend(std::uint64_t entries) const {
-  if (entries > entries_left_) {
-    throw Error(ErrorCode::limit, "the lists of the file have more entries than its " + std::to_string(size_) +
-                                      " bytes can hold, or more than " + std::to_string(kMostEntries) +
-                                      "; it is damaged or not meant to be read");
-  }
-  entries_left_ -= entries;
+void Source::fail_shared() const {
+  throw Error(ErrorCode::limit, "the lists of the file have more entries than its " + std::to_string(size_) +
+                                    " bytes can hold, or more than " + std::to_string(kMostEntries) +
+                                    "; it is damaged or not meant to be read");
 }
 
 }  // namespace perfpass::flatbuffer

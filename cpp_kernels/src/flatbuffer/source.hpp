@@ -36,9 +36,13 @@ class Source {
 
   /// Counts entries of lists: tables that are shared a thousandfold would make a small file a large model.
   /// Error(limit).
-  void spend(std::uint64_t entries) const;
+  void spend(std::uint64_t entries) const {
+    if (entries > entries_left_) fail_shared();
+    entries_left_ -= entries;
+  }
 
  private:
+  [[noreturn]] void fail_shared() const;
   [[noreturn]] void fail_outside(std::uint64_t offset, std::uint64_t length) const;
   void load(std::uint64_t offset, std::uint64_t length) const {
     const std::uint64_t last = (offset + length - 1) / kBlock;

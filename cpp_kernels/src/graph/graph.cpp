@@ -32,6 +32,13 @@ std::int32_t StringPool::append(std::string_view text) {
 
 std::int32_t StringPool::intern(std::string_view text) {
   if (text.empty()) return 0;
+  Recent& recent = recent_[(reinterpret_cast<std::uintptr_t>(text.data()) >> 3) % recent_.size()];
+  if (recent.data == text.data() && at(recent.id) == text) return recent.id;
+  recent = {text.data(), look_up(text)};
+  return recent.id;
+}
+
+std::int32_t StringPool::look_up(std::string_view text) {
   if ((interned_ + 1) * 2 > table_.size()) grow();
   const auto hash = static_cast<std::uint32_t>(hash_text(text));
   const std::size_t mask = table_.size() - 1;
@@ -72,7 +79,10 @@ std::int64_t OpGraph::elements(TensorId t) const noexcept {
   return product;
 }
 
-std::int64_t checked_elements(std::span<const std::int64_t> shape) {
+namespace {
+
+/// As checked_elements, of shapes that hold a zero or are refused.
+std::int64_t elements_or_error(std::span<const std::int64_t> shape) {
   if (shape.size() > kMaxRank) {
     throw Error(ErrorCode::limit, "a tensor of rank " + std::to_string(shape.size()) + "; at most " +
                                       std::to_string(kMaxRank) + " dimensions are allowed");
@@ -94,6 +104,19 @@ std::int64_t checked_elements(std::span<const std::int64_t> shape) {
     }
   }
   return zero ? 0 : product;
+}
+
+}  // namespace
+
+std::int64_t checked_elements(std::span<const std::int64_t> shape) {
+  if (shape.size() > kMaxRank) return elements_or_error(shape);
+  std::int64_t product = 1;
+  for (const std::int64_t d : shape) {
+    if (d <= 0 || __builtin_mul_overflow(product, d, &product) || product > kMaxElements) {
+      return elements_or_error(shape);
+    }
+  }
+  return product;
 }
 
 TensorId GraphBuilder::add_tensor(std::string_view name, DType dtype, std::span<const std::int64_t> shape,

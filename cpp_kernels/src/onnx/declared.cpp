@@ -170,7 +170,7 @@ bool Lowering::infer_stated(InferContext& context, OpKind op) {
 /// As infer. In a function's body the caller's attributes stand under the body's names.
 bool Lowering::infer_known(const Scope& scope, InferContext& context) {
   const Node& node = context.node;
-  const bool plain = node.domain.empty() && node.entry == nullptr && scope.call == nullptr;
+  const bool plain = (node.domain.empty() || node.entry != nullptr) && scope.call == nullptr;
   return plain && node.outputs.size() == 1 && !node.outputs[0].empty() ? known_.infer(context) : infer(context);
 }
 

@@ -17,6 +17,9 @@ KnownNodes::Key::Key(const InferContext& context) noexcept {
     add(context.max_values);
     add(attributes.size() << 32 | context.inputs.size());
     for (const Attribute& attribute : attributes) add(reinterpret_cast<std::uintptr_t>(attribute.name.data()));
+    const bool told = context.node.entry == nullptr ||
+                      std::all_of(attributes.begin(), attributes.end(), [&](auto& one) { return add(one); });
+    if (!told) return false;
     return std::all_of(context.inputs.begin(), context.inputs.end(), [&](const Value* value) {
       if (value != nullptr) return add(*value);
       if (size_ == kMost) return false;
@@ -29,6 +32,25 @@ KnownNodes::Key::Key(const InferContext& context) noexcept {
     return;
   }
   hash_ = hash_text({reinterpret_cast<const char*>(words_.data()), size_ * sizeof(std::uint64_t)});
+}
+
+bool KnownNodes::Key::add(const Attribute& attribute) noexcept {
+  using Kind = Attribute::Kind;
+  constexpr std::size_t kOfText = 2;
+  if (attribute.kind == Kind::integers ? attribute.integers.size() >= kMost - size_ : kOfText > kMost - size_)
+    return false;
+  if (attribute.kind == Kind::integer) {
+    add(static_cast<std::uint64_t>(attribute.integer));
+  } else if (attribute.kind == Kind::integers) {
+    add(attribute.integers.size());
+    for (const std::int64_t number : attribute.integers) add(static_cast<std::uint64_t>(number));
+  } else if (attribute.kind == Kind::text) {  // one of few that the reader has, each at its place
+    add(reinterpret_cast<std::uintptr_t>(attribute.text.data()));
+    add(attribute.text.size());
+  } else {
+    return false;
+  }
+  return true;
 }
 
 bool KnownNodes::Key::add(const Value& value) noexcept {

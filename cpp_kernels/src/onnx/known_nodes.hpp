@@ -9,9 +9,10 @@
 
 namespace perfpass::onnx {
 
-/// As infer (model.hpp), for nodes of ONNX's own operators with one output, whose attributes are those that the file
-/// states: equal bytes are then one attribute (KnownMessages), told by its place. `context` beside that must be what it
-/// is for the whole file.
+/// As infer (model.hpp), for nodes with one output, whose attributes are those that the file states. Of ONNX's own
+/// operators equal bytes are one attribute (KnownMessages), told by its place; what another format's reader gives a
+/// node with an entry (Node::entry) is told by its contents. `context` beside that must be what it is for the whole
+/// file.
 class KnownNodes {
  public:
   bool infer(InferContext& context);
@@ -32,6 +33,7 @@ class KnownNodes {
     void add(std::uint64_t word) noexcept { words_[size_++] = word; }
     /// False where the value is more than fits.
     bool add(const Value& value) noexcept;
+    bool add(const Attribute& attribute) noexcept;
 
     std::size_t size_ = 0;
     std::uint64_t hash_ = 0;

@@ -5,17 +5,18 @@
 // are replaced by their bodies. Shape arithmetic (Shape, Gather, Concat of integers) stays: the file's runtime executes
 // it.
 #include <algorithm>
-#include <cstring>
 #include <memory>
 #include <unordered_set>
 
 #include "onnx/file.hpp"
 #include "onnx/lowering.hpp"
+#include "onnx/operators/operators.hpp"
 #include "onnx/selection.hpp"
 #include "onnx/wire.hpp"
 #include "perfpass/error.hpp"
 #include "support/reading_arena.hpp"
 #include "support/text.hpp"
+#include "support/text_word.hpp"
 
 namespace perfpass::onnx {
 namespace {
@@ -41,11 +42,11 @@ bool is_plain(Text text) {
     return value;
   };
   const char* at = text.data();
-  const char* const end = at + text.size();
-  if (text.size() < 8) return std::all_of(at, end, [](char c) { return c >= 0x20 && c <= 0x7e; });
-  std::uint64_t found = special(word(end - 8));  // the last eight, some of which the loop reads too
-  for (; end - at > 8; at += 8) found |= special(word(at));
-  return found == 0;
+  std::size_t left = text.size();
+  for (; left >= 8; at += 8, left -= 8) {
+    if (special(text_word(at, 8)) != 0) return false;
+  }
+  return special(text_word(at, left) | (0x20 * kOnes) << (8 * left)) == 0;
 }
 
 Value value_of(const Constant& constant) {
@@ -209,7 +210,11 @@ bool Lowering::lower_constant(Scope& scope, const Node& node, std::uint32_t outp
 }
 
 std::string_view Lowering::display_name(Text prefix, Text name) {
-  if (prefix.empty() && (name.empty() || is_plain(name))) return name;
+  if (prefix.empty()) {
+    // Readers of other formats call a node by its output, whose name was looked at just before.
+    const bool is_last = name.data() == plain_.data() && name.size() == plain_.size();
+    if (is_last || is_plain(name)) return plain_ = name;
+  }
   text_.assign(prefix);
   text_ += is_plain(name) ? std::string(name) : escaped(name);
   return text_;
@@ -255,7 +260,8 @@ void Lowering::emit(OpKind op, const Scope& scope, const Node& node, const NodeA
                     const std::optional<StatedCosts>& stated) {
   std::string unknown;
   std::string_view source = node.op_type;
-  if (op == OpKind::unknown || stated || !is_plain(source)) {
+  const bool is_ours = node.entry != nullptr && source.data() == node.entry->name.data();
+  if (op == OpKind::unknown || stated || (!is_ours && !is_plain(source))) {
     unknown = source_label(node);
     source = unknown;
     if (op == OpKind::unknown) ++unknown_[unknown];

@@ -166,6 +166,7 @@ class Lowering {
   std::vector<Value> output_values_;
   std::vector<TensorId> input_ids_, output_ids_;
   std::string text_;          // buffer of display_name
+  Text plain_;                // the name that it found plain last
   std::size_t value_budget_;  // elements that shape arithmetic may still keep
   std::vector<HeldNode>* held_ = nullptr;
   Work work_;

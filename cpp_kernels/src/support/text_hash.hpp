@@ -1,9 +1,11 @@
 // The hash of names: a multiplication to 128 bits folded into 64, sixteen bytes at a time.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
-#include <cstring>
 #include <string_view>
+
+#include "support/text_word.hpp"
 
 namespace perfpass {
 
@@ -19,34 +21,12 @@ inline std::uint64_t hash_text(std::string_view text) noexcept {
     const Wide product = static_cast<Wide>(a ^ 0xd6e8feb86659fd93ULL) * (b ^ 0xa3b195354a39b70dULL);
     return static_cast<std::uint64_t>(product) ^ static_cast<std::uint64_t>(product >> 64);
   };
-  const auto word = [](const char* at) {
-    std::uint64_t value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  };
-  const auto half = [](const char* at) {
-    std::uint32_t value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  };
-  const auto byte = [](const char* at) { return static_cast<std::uint8_t>(*at); };
-  const std::size_t size = text.size();
+  std::uint64_t h = seed ^ text.size();
   const char* at = text.data();
-  const char* const end = at + size;
-  std::uint64_t h = seed ^ size;
-  for (; end - at > 16; at += 16) h = mix(word(at) ^ h, word(at + 8));
-  // The last sixteen bytes, or all there are: two reads that overlap, since a copy of unknown length is a call.
-  std::uint64_t first = 0, last = 0;
-  if (size >= 16) {
-    first = word(end - 16), last = word(end - 8);
-  } else if (size >= 8) {
-    first = word(at), last = word(end - 8);
-  } else if (size >= 4) {
-    first = half(at), last = half(end - 4);
-  } else if (size > 0) {
-    first = byte(at), last = byte(at + size / 2) | byte(end - 1) << 8;
-  }
-  return mix(mix(first ^ h, last), seed);
+  std::size_t left = text.size();
+  for (; left > 16; at += 16, left -= 16) h = mix(text_word(at, 8) ^ h, text_word(at + 8, 8));
+  const std::size_t first = std::min<std::size_t>(left, 8);
+  return mix(mix(text_word(at, first) ^ h, text_word(at + first, left - first)), seed);
 }
 
 }  // namespace perfpass

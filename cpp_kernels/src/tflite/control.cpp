@@ -114,15 +114,13 @@ onnx::Node Subgraph::call_node(std::int64_t subgraph, Text name, std::span<const
   node.op_type = function_name(file_, subgraph);
   node.domain = kFunctions;
   node.name = name.empty() ? node.op_type : name;
-  node.inputs = arena_copy(file_.arena, inputs);
-  node.outputs = arena_copy(file_.arena, outputs);
+  node.inputs = inputs;
+  node.outputs = outputs;
   return node;
 }
 
 void Subgraph::call(const Operation& operation, std::int64_t subgraph, Text name) {
-  Names outputs;
-  for (const std::int32_t output : operation.outputs) outputs.push_back(output < 0 ? Text() : tensors_[output].name);
-  if (outputs.empty()) outputs.emplace_back();
+  const Names outputs = written(operation, 1);
   const Names inputs = operands(operation);
   nodes_.push_back(call_node(subgraph, name, inputs, outputs));
 }
@@ -147,8 +145,7 @@ onnx::ValueInfo named(Text name) {
 
 void Subgraph::conditional(const Operation& operation) {
   auto& arena = file_.arena;
-  Names inputs = operands(operation), outputs;
-  for (const std::int32_t output : operation.outputs) outputs.push_back(output < 0 ? Text() : tensors_[output].name);
+  const Names inputs = operands(operation), outputs = written(operation);
   if (inputs.empty() || outputs.empty()) {
     throw Error(ErrorCode::format, "an IF has no condition or no outputs; the file is damaged");
   }
@@ -158,8 +155,7 @@ void Subgraph::conditional(const Operation& operation) {
     const auto results = arena_list<Text>(arena, outputs.size());
     for (std::size_t i = 0; i < outputs.size(); ++i) results[i] = joined("#result ", std::to_string(i));
     const auto nodes = arena_list<onnx::Node>(arena, 1);
-    nodes[0] = call_node(operation.options.scalar<std::int32_t>(branch), {}, std::span<const Text>(inputs).subspan(1),
-                         results);
+    nodes[0] = call_node(operation.options.scalar<std::int32_t>(branch), {}, inputs.subspan(1), results);
     const auto infos = arena_list<onnx::ValueInfo>(arena, results.size());
     for (std::size_t i = 0; i < infos.size(); ++i) infos[i] = named(results[i]);
     graph.nodes = nodes;
@@ -169,8 +165,8 @@ void Subgraph::conditional(const Operation& operation) {
   onnx::Node& node = nodes_.emplace_back();
   node.op_type = "If";
   node.name = outputs.front();
-  node.inputs = arena_copy(arena, std::span<const Text>(inputs).first(1));
-  node.outputs = arena_copy(arena, std::span<const Text>(outputs));
+  node.inputs = inputs.first(1);
+  node.outputs = outputs;
   node.attributes = attributes;
 }
 
@@ -179,9 +175,7 @@ void Subgraph::loop(const Operation& operation) {
   const Table options =
       operation.table.has(node::kOptions) ? operation.options : operation.table.table(node::kOptions2);
   const std::int64_t condition = options.scalar<std::int32_t>(0), body = options.scalar<std::int32_t>(1);
-  const Names carried = operands(operation);
-  Names outputs;
-  for (const std::int32_t output : operation.outputs) outputs.push_back(output < 0 ? Text() : tensors_[output].name);
+  const Names carried = operands(operation), outputs = written(operation);
   if (outputs.empty() || outputs.size() != carried.size()) {
     throw Error(ErrorCode::format, "a WHILE has " + std::to_string(carried.size()) + " inputs and " +
                                        std::to_string(outputs.size()) + " outputs; it must have as many of each");
@@ -221,7 +215,7 @@ void Subgraph::loop(const Operation& operation) {
   node.op_type = "Loop";
   node.name = outputs.front();
   node.inputs = inputs;
-  node.outputs = arena_copy(arena, std::span<const Text>(outputs));
+  node.outputs = outputs;
   node.attributes = attributes;
 }
 

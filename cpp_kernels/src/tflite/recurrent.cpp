@@ -28,12 +28,12 @@ void Subgraph::recurrent(const Operation& operation) {
   options.integer("hidden_size", hidden);
   options.integer("directions", both ? 2 : 1);
   options.integer("outputs", merged ? hidden * 2 : hidden);
-  Names inputs;
+  std::vector<Text> inputs;
   for (const std::size_t i : {0, 1, 2, 3}) inputs.push_back(operand(input(i)));
   if (both) {
     for (const std::size_t i : {5, 6, 7}) inputs.push_back(operand(input(i)));
   }
-  finish(operation, inputs, options);
+  finish(operation, kept(inputs), options);
 }
 
 void Subgraph::lstm(const Operation& operation) {
@@ -42,7 +42,7 @@ void Subgraph::lstm(const Operation& operation) {
   const auto input = [&](std::size_t i) { return i < operation.inputs.size() ? operation.inputs[i] : -1; };
   Options options;
   options.integer("directions", static_cast<std::int64_t>(directions));
-  Names inputs{operand(input(0))};
+  std::vector<Text> inputs{operand(input(0))};
   if (operation.inputs.size() < kLayerNorms) {  // the basic kernel: activation before, one matrix, bias, state before
     const std::int64_t last =
         operation.outputs.empty() || operation.outputs[0] < 0 || tensors_[operation.outputs[0]].shape.empty()
@@ -51,7 +51,7 @@ void Subgraph::lstm(const Operation& operation) {
     options.integer("hidden_size", last);
     options.integer("outputs", last);
     for (std::size_t i = 1; i < operation.inputs.size(); ++i) inputs.push_back(operand(input(i)));
-    return finish(operation, inputs, options);
+    return finish(operation, kept(inputs), options);
   }
   std::int64_t cells = 0;
   // One constant of what four operands of every direction hold: [directions, gates x cells, columns].
@@ -91,7 +91,7 @@ void Subgraph::lstm(const Operation& operation) {
   const bool merged = both && operation.options.scalar<std::uint8_t>(lstm_both::kMerge) != 0;
   options.integer("hidden_size", cells);
   options.integer("outputs", merged ? outputs * 2 : outputs);
-  finish(operation, inputs, options);
+  finish(operation, kept(inputs), options);
 }
 
 }  // namespace perfpass::tflite

@@ -45,6 +45,9 @@ Extent contents_of(const File& file, const Table& stored, bool& is_constant) {
 
 std::size_t width_of(DType dtype) { return static_cast<std::size_t>(bits_of(dtype)) / 8; }
 
+/// Floating contents that may decide a shape: a range's ends, an extent for every axis. A bias of 64 does not.
+constexpr std::int64_t kMostReals = kMaxRank;
+
 bool is_integer(DType dtype) { return dtype == DType::boolean || (!is_floating(dtype) && bits_of(dtype) >= 8); }
 
 }  // namespace
@@ -152,9 +155,7 @@ void Subgraph::read_tensors() {
   }
 }
 
-std::int32_t Subgraph::tensor_number(std::int32_t number, bool may_be_absent) const {
-  if (number == -1 && may_be_absent) return number;
-  if (number >= 0 && static_cast<std::size_t>(number) < tensors_.size()) return number;
+void Subgraph::fail_number(std::int32_t number) const {
   throw Error(ErrorCode::format, "a node or subgraph names tensor " + std::to_string(number) + " of " +
                                      std::to_string(tensors_.size()) + "; the file is damaged");
 }
@@ -264,7 +265,9 @@ Text Subgraph::operand(std::int32_t number, View view) {
   }
   if (view == View::as_stored && stored == number && !tensor.is_quantized) {
     const std::int64_t elements = checked_elements(constant.shape);
-    if (tensor.is_constant && elements <= onnx::most_contents(tensor.dtype, file_.limits) && elements > 0 &&
+    std::int64_t most = onnx::most_contents(tensor.dtype, file_.limits);
+    if (is_floating(tensor.dtype)) most = std::min(most, kMostReals);
+    if (tensor.is_constant && elements <= most && elements > 0 &&
         tensor.data.length == static_cast<std::uint64_t>(elements) * width_of(tensor.dtype)) {
       onnx::set_contents(constant, bytes_of(tensor), static_cast<std::size_t>(elements), file_.arena);
     }
@@ -272,11 +275,28 @@ Text Subgraph::operand(std::int32_t number, View view) {
   return name;
 }
 
-Subgraph::Names Subgraph::operands(const Operation& operation, std::size_t first) {
-  Names names(&file_.arena);
-  names.reserve(operation.inputs.size());
-  for (std::size_t i = first; i < operation.inputs.size(); ++i) names.push_back(operand(operation.inputs[i]));
+std::span<Text> Subgraph::operands(const Operation& operation, std::size_t first) {
+  const std::size_t size = std::max(first, operation.inputs.size()) - first;
+  const auto names = arena_list<Text>(file_.arena, size);
+  for (std::size_t i = 0; i < size; ++i) names[i] = operand(operation.inputs[first + i]);
   return names;
+}
+
+/// The names of what an operation writes, empty where it leaves one out; of fewer than `least`, the rest are empty.
+std::span<Text> Subgraph::written(const Operation& operation, std::size_t least) const {
+  const auto names = arena_list<Text>(file_.arena, std::max(least, operation.outputs.size()));
+  for (std::size_t i = 0; i < operation.outputs.size(); ++i) {
+    if (operation.outputs[i] >= 0) names[i] = tensors_[operation.outputs[i]].name;
+  }
+  return names;
+}
+
+Subgraph::Names Subgraph::kept(std::initializer_list<Text> names) const {
+  return arena_copy(file_.arena, std::span<const Text>(names.begin(), names.size()));
+}
+
+Subgraph::Names Subgraph::kept(const std::vector<Text>& names) const {
+  return arena_copy(file_.arena, std::span<const Text>(names));
 }
 
 Text Subgraph::constant(Text name, DType dtype, std::span<const std::int64_t> shape, bool is_weight) {
@@ -314,26 +334,21 @@ std::span<const std::uint8_t> Subgraph::bytes_of(const Tensor& tensor) const {
   return {file_.source.at(tensor.data.at, tensor.data.length), static_cast<std::size_t>(tensor.data.length)};
 }
 
-void Subgraph::emit(const Operator* op, const Names& inputs, const Names& outputs, const Options& options) {
+void Subgraph::emit(const Operator* op, Names inputs, Names outputs, const Options& options) {
   onnx::Node& node = nodes_.emplace_back();
   node.op_type = op->name;
   node.domain = kDomain;
   node.name = outputs.front();
-  node.inputs = arena_copy(file_.arena, std::span<const Text>(inputs));
-  node.outputs = arena_copy(file_.arena, std::span<const Text>(outputs));
+  node.inputs = inputs;
+  node.outputs = outputs;
   node.attributes = arena_copy(file_.arena, options.list());
   node.entry = op;
 }
 
 /// The node of an operation, and the node of its fused activation. Quantized kernels clamp what they write anyway.
 void Subgraph::finish(const Operation& operation, Names inputs, const Options& options) {
-  Names outputs(&file_.arena);
-  outputs.reserve(operation.outputs.size());
-  for (const std::int32_t output : operation.outputs) outputs.push_back(output < 0 ? Text() : tensors_[output].name);
-  if (outputs.empty() || outputs.front().empty()) {
-    outputs.resize(std::max<std::size_t>(1, outputs.size()));
-    outputs.front() = joined({}, "#written " + std::to_string(made_++));
-  }
+  const std::span<Text> outputs = written(operation, 1);
+  if (outputs.front().empty()) outputs.front() = joined({}, "#written " + std::to_string(made_++));
   const Builtin* builtin = operation.code < builtins().size() ? &builtins()[operation.code] : nullptr;
   const Operator* follows = nullptr;
   if (builtin != nullptr && builtin->activation >= 0 && !operation.quantized) {
@@ -349,9 +364,8 @@ void Subgraph::finish(const Operation& operation, Names inputs, const Options& o
     infos_.push_back(info_of(operation.outputs.front()));
     infos_.back().name = outputs.front();
   }
-  const Text between = outputs.front();
   emit(operation.op, inputs, outputs, options);
-  emit(follows, {between}, {result}, {});
+  emit(follows, kept({outputs.front()}), kept({result}), {});
 }
 
 }  // namespace perfpass::tflite

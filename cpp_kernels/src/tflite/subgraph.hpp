@@ -79,7 +79,7 @@ class Subgraph {
   std::size_t newer() const noexcept { return newer_; }
 
  private:
-  using Names = std::pmr::vector<Text>;  // of the arena, where one is made for every operator
+  using Names = std::span<const Text>;  // in the arena
   using Options = onnx::AttributeList;
 
   struct Operation {
@@ -92,17 +92,25 @@ class Subgraph {
 
   // subgraph.cpp
   void read_tensors();
-  std::int32_t tensor_number(std::int32_t number, bool may_be_absent) const;
+  [[noreturn]] void fail_number(std::int32_t number) const;
+  std::int32_t tensor_number(std::int32_t number, bool may_be_absent) const {
+    const bool is_known = number >= 0 && static_cast<std::size_t>(number) < tensors_.size();
+    if (!is_known && (number != -1 || !may_be_absent)) fail_number(number);
+    return number;
+  }
   onnx::ValueInfo info_of(std::int32_t tensor) const;
   Text operand(std::int32_t tensor, View view = View::as_stored);
-  Names operands(const Operation& operation, std::size_t first = 0);
+  std::span<Text> operands(const Operation& operation, std::size_t first = 0);
+  std::span<Text> written(const Operation& operation, std::size_t least = 0) const;
+  Names kept(std::initializer_list<Text> names) const;
+  Names kept(const std::vector<Text>& names) const;
   Text constant(Text name, DType dtype, std::span<const std::int64_t> shape, bool is_weight);
   Text scalar(Text name, DType dtype, std::int64_t value);
   Text joined(Text name, std::string_view part);
   std::span<const std::int64_t> viewed(std::span<const std::int64_t> shape, View view) const;
   std::optional<std::span<const std::int64_t>> contents(std::int32_t tensor) const;
   std::span<const std::uint8_t> bytes_of(const Tensor& tensor) const;
-  void emit(const Operator* op, const Names& inputs, const Names& outputs, const Options& options);
+  void emit(const Operator* op, Names inputs, Names outputs, const Options& options);
   void finish(const Operation& operation, Names inputs, const Options& options);
 
   // translate.cpp

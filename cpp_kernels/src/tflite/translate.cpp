@@ -181,8 +181,10 @@ void Subgraph::convolution(const Operation& operation) {
     }
   }
   options.integer("group", groups);
-  Names inputs({operand(operation.inputs[0]), operand(operation.inputs[1], view)}, &file_.arena);
-  for (std::size_t i = 2; i < operation.inputs.size(); ++i) inputs.push_back(operand(operation.inputs[i]));
+  const auto inputs = arena_list<Text>(file_.arena, operation.inputs.size());
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    inputs[i] = operand(operation.inputs[i], i == 1 ? view : View::as_stored);
+  }
   finish(operation, inputs, options);
 }
 
@@ -204,8 +206,8 @@ void Subgraph::transposed_convolution(const Operation& operation) {
   }
   const Text bias = operation.inputs.size() > 3 ? operand(operation.inputs[3]) : Text();
   finish(operation,
-         {operand(operation.inputs[2]), operand(operation.inputs[1], is_3d ? View::kernel_last : View::transposed),
-          bias, operand(operation.inputs[0])},
+         kept({operand(operation.inputs[2]), operand(operation.inputs[1], is_3d ? View::kernel_last : View::transposed),
+               bias, operand(operation.inputs[0])}),
          options);
 }
 
@@ -227,7 +229,7 @@ void Subgraph::dense(Operation& operation) {
   Options options;
   options.integer("transB", 1);
   options.integer("keep_num_dims", operation.options.scalar<std::uint8_t>(dense::kKeepDims));
-  Names inputs = operands(operation);
+  const std::span<Text> inputs = operands(operation);
   if (operation.inputs.size() > 1 && operation.inputs[0] >= 0 && operation.inputs[1] >= 0) {
     const Tensor& x = tensors_[operation.inputs[0]];
     const Tensor& weight = tensors_[operation.inputs[1]];
@@ -237,7 +239,7 @@ void Subgraph::dense(Operation& operation) {
       Options rows;
       integers(rows, "shape", {-1, weight.shape[1]});
       const Text flat = joined(inputs[0], "#rows " + std::to_string(made_++));
-      emit(&kRows, {inputs[0]}, {flat}, rows);
+      emit(&kRows, kept({inputs[0]}), kept({flat}), rows);
       inputs[0] = flat;
     }
   }
@@ -260,10 +262,10 @@ void Subgraph::sliced(const Operation& operation) {
       return finish(operation, operands(operation), options);
     case Form::split:
       if (const auto axis = contents(input(0)); axis && axis->size() == 1) options.integer("axis", axis->front());
-      return finish(operation, {operand(input(1))}, options);
+      return finish(operation, kept({operand(input(1))}), options);
     default:
       if (const auto axis = contents(input(2)); axis && axis->size() == 1) options.integer("axis", axis->front());
-      return finish(operation, {operand(input(0)), operand(input(1))}, options);
+      return finish(operation, kept({operand(input(0)), operand(input(1))}), options);
   }
 }
 
@@ -299,7 +301,7 @@ void Subgraph::moved(Operation& operation) {
       options.integer("batch_dims", number(1));
       break;
     case Form::lookup:
-      return finish(operation, {operand(input(1)), operand(input(0))}, options);
+      return finish(operation, kept({operand(input(1)), operand(input(0))}), options);
     case Form::reduce:
       options.integer("keepdims", table.scalar<std::uint8_t>(0));
       options.integer("noop_with_empty_axes", 1);
@@ -318,16 +320,16 @@ void Subgraph::moved(Operation& operation) {
       const auto list = arena_list<std::int64_t>(file_.arena, target.size());
       for (std::size_t i = 0; i < list.size(); ++i) list[i] = target[i];
       options.integers("shape", list);
-      return finish(operation, {operand(input(0))}, options);
+      return finish(operation, kept({operand(input(0))}), options);
     }
     case Form::arg:
       if (const auto axis = contents(input(1)); axis && axis->size() == 1) options.integer("axis", axis->front());
       options.integer("keepdims", 0);
-      return finish(operation, {operand(input(0))}, options);
+      return finish(operation, kept({operand(input(0))}), options);
     case Form::transpose:
       if (const auto axes = contents(input(1))) {
         options.integers("perm", *axes);
-        return finish(operation, {operand(input(0))}, options);
+        return finish(operation, kept({operand(input(0))}), options);
       }
       // Which axes change places is not in the file: the declared shape stands.
       static constexpr Operator kOpen = {"TRANSPOSE", onnx::Domain::other, OpKind::transpose};

@@ -36,7 +36,6 @@ _PICKLES = frozenset({".pt", ".pth", ".pkl", ".pickle", ".bin", ".ckpt", ".jobli
 _WEIGHTS = frozenset({".safetensors", ".npz", ".npy", ".msgpack"})
 _ENGINES = frozenset({".engine", ".plan"})
 _FILES = (".onnx", ".json", ".gguf", ".keras", ".h5", ".pb")
-_CONFIGURATIONS = (".json", ".gguf")
 _TIMM = "timm/"  # the owner of timm's own checkpoints on the hub
 _MOST_SHOWN = 5
 _AS = {"timm": "resnet50", "torchvision": "resnet50", "definitions": "yolov8n"}
@@ -137,24 +136,29 @@ def understood(model: str | os.PathLike[str]) -> ModelArgument:
     path = Path(text)
     suffix = path.suffix.lower()
     mode = mode_of(path)
-    if mode is not None and (format_of := _format(path, mode)):
-        return ModelArgument("file", text, format=format_of)
+    content = None if mode is None else _content(path, mode)
+    if content is not None:
+        with contextlib.suppress(FileError):
+            if found := formats.recognised(content):
+                return ModelArgument("file", text, format=found.name)
+        if content.is_gguf and not content.is_folder:
+            return ModelArgument("hf", text)
     _refuse_unread(path, suffix)
     if mode is None:
         return _named(text, path)
     if stat.S_ISDIR(mode):
         return _in_folder(path)
-    return ModelArgument("hf" if suffix in _CONFIGURATIONS else "onnx", text)
+    is_configuration = suffix == ".json" or (content is None and suffix == ".gguf")
+    return ModelArgument("hf" if is_configuration else "onnx", text)
 
 
-def _format(path: Path, mode: int) -> str:
-    """The format of another framework that stands at ``path``, "" for none. What cannot be opened is refused later."""
+def _content(path: Path, mode: int) -> formats.Content | None:
+    """What a file or folder at ``path`` shows of itself. None of what cannot be opened, which is refused later."""
     if not stat.S_ISDIR(mode) and not stat.S_ISREG(mode):
-        return ""
+        return None
     with contextlib.suppress(FileError):
-        if found := formats.recognised(formats.Content.of(path)):
-            return found.name
-    return ""
+        return formats.Content.of(path)
+    return None
 
 
 def _refuse_unread(path: Path, suffix: str) -> None:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.bounded_file import exists
 from perfpass.errors import FormatError, PerfPassError, UnsupportedError, needs
 from perfpass.importers import catalogue, configuration_ranges, model_parts
+from perfpass.importers.formats import is_gguf
 from perfpass.json_text import read_json
 from perfpass.text import nearest
 
@@ -61,7 +62,7 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
             content = _listed(where)
         elif not here and colon and asked:
             content = model_parts.part(read_configuration(whole, run_code=run_code), asked, whole)[1]
-        elif path.suffix.lower() == ".gguf":
+        elif is_gguf(path):
             from perfpass.importers import gguf
 
             content = gguf.read(path).configuration

@@ -154,8 +154,8 @@ def _open(argument: ModelArgument | None, model: Any, fixed: Point) -> tuple[boo
     elif argument.kind == "hf":
         traced, names = True, {"sequence_length": _FIRST} if "sequence" not in fixed else {}
     else:
-        traced, names = False, _declared(argument)
-    if BATCH not in names and (traced or not any(name.partition(":")[2] == "0" for name in names)):
+        traced, names = False, _declared(argument, fixed)
+    if BATCH not in names and (traced or not names):
         names = {BATCH: _TWO_BATCHES[0], **names}
     open_names = {name: size for name, size in names.items() if name not in fixed}
     if len(open_names) > _MOST_SYMBOLS:
@@ -178,8 +178,10 @@ def _sizes_of(argument: ModelArgument) -> dict[str, int]:
     return {"image_size": int(shape[-1])}
 
 
-def _declared(argument: ModelArgument) -> dict[str, int]:
-    """The symbols of a file's inputs. A file that leaves the first axis open by a name has its batch among them."""
+def _declared(argument: ModelArgument, fixed: Point) -> dict[str, int]:
+    """The symbols of a file's inputs. A file that leaves the first axis open has its batch among them, whatever the
+    name; a batch that is ``fixed`` sets it.
+    """
     from perfpass.importers import formats, onnx
 
     inputs = (
@@ -188,6 +190,9 @@ def _declared(argument: ModelArgument) -> dict[str, int]:
     symbols = dict.fromkeys(d for i in inputs for d in i.shape or () if isinstance(d, str))
     first = {i.shape[0] for i in inputs if i.shape}
     names = {name: _TWO_BATCHES[0] if name in first else _FIRST for name in symbols}
+    if BATCH in fixed:
+        lead = next((i.shape[0] for i in inputs if i.shape), None)
+        names = {name: size for name, size in names.items() if name != lead}
     return {BATCH: _TWO_BATCHES[0], **names} if first and not first & set(symbols) else names
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError, about
 from perfpass.importers import sound_models
+from perfpass.importers.formats import is_gguf
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
 from perfpass.llm import (
@@ -101,7 +102,7 @@ def language_model(config: str | os.PathLike[str] | Mapping[str, Any], name: str
     found = understood(config)
     path = found.configuration("serving")
     called = name or str(config)
-    if path.lower().endswith(".gguf"):
+    if is_gguf(path):
         from perfpass.importers import gguf
 
         with about(path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from twins.fusion.links import Fused, Links, joins_axes, operators
@@ -61,7 +63,19 @@ def _views(links: Links, products: np.ndarray, slot: int, scales: bool) -> list[
         found.append(np.where(fits, maker, -1))
         data = links.producer_of(links.data(maker) if "mul" in names else links.tensor(maker, 0))
         maker = np.where(fits, data, maker)
+    if scales:  # or before the heads are split, by one number
+        splits = links.is_op(maker, "reshape") & (links.next[maker] >= 0)
+        scale = np.where(splits, links.maker(maker, 0), -1)
+        fits = links.is_op(scale, "mul", "div") & (links.next[scale] >= 0) & links.has_constant(scale)
+        found.append(np.where(fits & _by_one_number(links, scale), scale, -1))
     return found
+
+
+def _by_one_number(links: Links, nodes: np.ndarray) -> np.ndarray:
+    """Whether the operand of each node that is no data holds one number."""
+    first, second = links.tensor(nodes, 0), links.tensor(nodes, 1)
+    other = np.where(links.data(nodes) == first, second, first)
+    return np.array([t >= 0 and math.prod(links.whole.shape(int(t))) == 1 for t in other], bool)
 
 
 def _guards(links: Links, softmax: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

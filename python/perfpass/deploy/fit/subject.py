@@ -18,6 +18,7 @@ from typing import Any
 from perfpass.bounded_file import exists
 from perfpass.errors import FileError, FormatError, UnsupportedError
 from perfpass.importers import hub, safetensors_header
+from perfpass.importers.formats import is_gguf
 from perfpass.importers.model_argument import ModelArgument, understood
 from perfpass.importers.model_sources import read_configuration
 from perfpass.llm.architecture import LanguageModel
@@ -107,7 +108,7 @@ def subject(model: Any, name: str = "") -> Subject:
     if path.is_dir() and _has_safetensors(path):
         return _stored(path, path / "config.json", name or text)
     found = understood(text)
-    if found.kind == "hf" and found.name.lower().endswith(".gguf"):
+    if found.kind == "hf" and is_gguf(found.name):
         return _packed(found.name, name or text)
     if found.kind != "hf":
         return Subject(name or text, network=text)

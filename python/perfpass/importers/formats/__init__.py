@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from perfpass.importers.formats.content import Content
+from perfpass.importers.formats.content import Content, is_gguf
 from perfpass.importers.formats.table import FORMATS, Format, named, recognised
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ _HOME = {
     "Sizes": "perfpass.importers.formats.sizes",
     "fixed": "perfpass.importers.formats.sizes",
 }
-__all__ = ["FORMATS", "Content", "Format", "Sizes", "fixed", "named", "of_bytes", "owns", "recognised"]
+__all__ = ["FORMATS", "Content", "Format", "Sizes", "fixed", "is_gguf", "named", "of_bytes", "owns", "recognised"]
 
 
 def __getattr__(name: str) -> Any:

@@ -12,6 +12,8 @@ from perfpass.late import dataclass
 
 HEAD_BYTES = 4096
 _ZIP = b"PK\x03\x04"
+_GGUF = b"GGUF"
+_ONNX = b"\x08"  # ModelProto.ir_version, a message's first field, which every exporter writes first
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,15 @@ class Content:
         """Whether the model is a zip archive."""
         return self.head.startswith(_ZIP)
 
+    @property
+    def is_gguf(self) -> bool:
+        """Whether the file is GGUF: by its first bytes (a blob of Ollama has no suffix), else by its suffix, unless it
+        begins as ONNX does.
+        """
+        if self.head.startswith(_GGUF):
+            return True
+        return self.path.suffix.lower() == ".gguf" and not self.head.startswith(_ONNX)
+
     @cached_property
     def entries(self) -> frozenset[str]:
         """Names of a folder's files and folders, or of a zip archive's entries (with their folders); else none.
@@ -64,3 +75,11 @@ class Content:
     def any_entry(self, end: str) -> bool:
         """Whether an entry's path ends so: archives of PyTorch put all into a folder of any name."""
         return any(name == end or name.endswith(f"/{end}") for name in self.entries)
+
+
+def is_gguf(path: str | os.PathLike[str]) -> bool:
+    """As `Content.is_gguf`; by its suffix alone where nothing can be read at ``path``."""
+    try:
+        return Content.of(Path(path)).is_gguf
+    except FileError:
+        return Content(Path(path), b"").is_gguf

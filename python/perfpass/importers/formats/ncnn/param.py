@@ -95,13 +95,15 @@ def _checked(layers: int, blobs: int) -> None:
 
 def _text(lines: list[str]) -> list[Layer]:
     rows = [line.split() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+    if len(rows) < 2:
+        raise FormatError(f"an ncnn .param file of {len(rows)} lines, cut before its layers; convert the model again")
     try:
         if [int(word) for word in rows[0]] != [MAGIC]:
             raise FormatError("an ncnn .param file begins with 7767517 on a line of its own; convert the model again")
         count, blobs = (int(word) for word in rows[1])
         _checked(count, blobs)
         found = [_layer(row) for row in rows[2:]]
-    except (IndexError, ValueError) as error:
+    except ValueError as error:
         if isinstance(error, FormatError | LimitError):
             raise
         raise FormatError(
@@ -115,6 +117,12 @@ def _text(lines: list[str]) -> list[Layer]:
 
 
 def _layer(row: list[str]) -> Layer:
+    if len(row) < 4:
+        line = " ".join(row)[:80]
+        raise FormatError(
+            f"a truncated ncnn .param file: its line {line!r} ends before the layer's name, inputs and outputs; "
+            "convert the model again"
+        )
     kind, name, bottoms, tops = row[0], row[1], int(row[2]), int(row[3])
     if not (0 <= bottoms <= _MOST_BLOBS and 0 <= tops <= _MOST_BLOBS) or len(row) < 4 + bottoms + tops:
         raise FormatError(f"an ncnn .param file whose layer {name[:80]!r} has {bottoms} inputs and {tops} outputs")
