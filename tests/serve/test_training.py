@@ -66,7 +66,7 @@ def test_the_server_says_what_the_command_says(client, capsys, asked):
     assert answer.json() == told
     assert status == (0 if told["fits_probability"] >= 0.9 else 1)
     assert ("advice" in told) == (status == 1 or asked.get("advise", False))
-    assert not ("samples" in asked) or told["hours"]["median"] > 0
+    assert "samples" not in asked or told["hours"]["median"] > 0
 
 
 @pytest.mark.parametrize(("asked", "said"), WRONG)

@@ -15,10 +15,11 @@ from perfpass import _core
 from perfpass.errors import UnsupportedError
 from perfpass.graph import blocks as of_names
 from perfpass.graph.frozen import rebuilt
-from perfpass.graph.opgraph import DTYPES, ROLES, OpGraph
+from perfpass.graph.opgraph import DTYPES, OPERATORS, ROLES, OpGraph
 from perfpass.graph.saved import saved_activations
 from perfpass.late import dataclass
 
+_RELU = OPERATORS.index("relu")
 _ACTIVATION, _WEIGHT = ROLES.index("activation"), ROLES.index("weight")
 
 
@@ -65,6 +66,8 @@ def checkpointed(graph: OpGraph, float_as: str | None = None, alignment_bytes: i
         alone = rebuilt(graph, nodes=nodes, results=left)
         inner = saved_activations(alone, float_as, alignment_bytes)
         last = int(np.asarray(alone.producer)[inner.tensors].max(initial=-1))
+        # A relu keeps its result, which may lie in the buffer of an earlier one.
+        last = max(last, int(np.flatnonzero(np.asarray(alone.op) == _RELU).max(initial=-1)))
         again[nodes[: last + 1]] = True
         entered |= inputs
         held.append(size(entered))
