@@ -84,8 +84,9 @@ class _Steps:
                 by = getattr(first, name).median / max(getattr(of, name).median, 1e-300)
                 return figure.scaled(by, figure.unit)
 
+            grown = _beside_runtime(first) / _beside_runtime(plain) * _beside_runtime(found)
             in_use = found.memory.in_use
-            by = first.memory.in_use.median / plain.memory.in_use.median
+            by = (first.memory.in_use.median - _beside_runtime(first) + grown) / in_use.median
             self.known[key] = replace(
                 found,
                 latency_ms=moved("latency_ms", found.latency_ms, plain),
@@ -105,6 +106,11 @@ class _Steps:
     def _load(self, micro_batch: int) -> OpGraph:
         how = {name: self.asked[name] for name in ("input_shape", "dims", "frozen") if name in self.asked}
         return load(self.model, batch=micro_batch, **how)
+
+
+def _beside_runtime(step: Prediction) -> float:
+    """Bytes in use that grow with the step: all but what the runtime itself holds."""
+    return float(step.memory.in_use.median - step.breakdown["memory_bytes"].get("runtime", 0.0))
 
 
 def train_network_advice(
