@@ -423,6 +423,59 @@ def advice_onnx(document: dict[str, Any]) -> str:
     )
 
 
+def training_advice(document: dict[str, Any]) -> str:
+    """Changes to a training step: memory and time, measured and predicted, relative to the step as it is."""
+    none, found = document["none"], document["rows"]
+    models = list(dict.fromkeys(row["model"] for row in found))
+    base = {row["model"]: row for row in found if row["change"] == "as it is"}
+    changes = [c for c in dict.fromkeys(row["change"] for row in found) if c != "as it is"]
+
+    def moved(row: dict[str, Any]) -> dict[str, tuple[float, float]]:
+        first = base[row["model"]]
+        memory = tuple(row[f"{how}_bytes"] / first[f"{how}_bytes"] - 1 for how in ("measured", "predicted"))
+        return {"memory": memory, "time": (row["measured_time"] - 1, row["predicted_time"] - 1)}
+
+    def sign(change: float) -> int:
+        return 0 if abs(change) <= none else 1 if change > 0 else -1
+
+    cells = {
+        (row["change"], what, row["model"]): f"{100 * a:+.0f} / {100 * b:+.0f}"
+        for row in found
+        for what, (a, b) in moved(row).items()
+    }
+    rows = [
+        [change if what == "memory" else "", what, *(cells.get((change, what, m), "") for m in models)]
+        for change in changes
+        for what in ("memory", "time")
+    ]
+    summary = []
+    for what in ("memory", "time"):
+        for words in ("advised, 32 bits", "advised, 16 bits", "beside"):
+            part = [
+                (row, *moved(row)[what])
+                for row in found
+                if row["change"] != "as it is"
+                and words
+                == ("beside" if not row["advised"] else f"advised, {16 if '16' in row['change'] else 32} bits")
+            ]
+            right = sum(sign(a) == sign(b) for _, a, b in part)
+            told = [abs(b / a - 1) for _, a, b in part if sign(a)]
+            left = max(abs((1 + b) / (1 + a) - 1) for _, a, b in part)
+            near = sum(size <= 0.2 for size in told)
+            inside = sum(row["low"] <= 1 + a <= row["high"] for row, a, _ in part) if what == "time" else 0
+            spoken = f"{inside} of {len(part)}" if what == "time" and words != "beside" else ""
+            summary.append(
+                [what, words, f"{right} of {len(part)}", f"{near} of {len(told)}", f"{100 * left:.0f}", spoken]
+            )
+    head = ["", "changes", "sign right", "size within 20 %", "what is left, at most % off", "inside the interval"]
+    return (
+        f"{table(['change', '', *models], rows)}\n\n"
+        f"In %, measured / predicted. Medians of {document['rounds']} rounds of processor time, steps in turn, batch "
+        f"{document['batch']}, one thread; predicted for one core.\n\n{table(head, summary)}\n\n"
+        f"Signs: more, less, or none within {100 * none:g} %; sizes: of changes measured beyond. {_setting(document)}."
+    )
+
+
 TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "ort_session": ort_session,
     "ort_refusal": ort_refusal,
@@ -439,6 +492,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], str]] = {
     "faults": faults,
     "own_device": own_device,
     "advice_onnx": advice_onnx,
+    "training_advice": training_advice,
     "packing": packing,
     "serving_http": serving_http,
     "serving_processor": serving_processor,

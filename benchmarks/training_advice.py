@@ -1,49 +1,50 @@
 """Advice on training checked by running it: what each change takes of memory and time, predicted and on this CPU.
 
-    python benchmarks/training_advice.py [OUT.json [MODEL ...]]      # some ten minutes of one core for all
+    python benchmarks/training_advice.py --json benchmarks/results/training_advice.json   # some ten minutes of one core
 
-Five small models of transformers and torchvision, each trained as it is (AdamW, fp32) and with one change. Memory: the
-most that is alive in a step, of the CPU's allocator as PyTorch's profiler sees it; predicted by the recorded step
-(`perfpass.importers.torch_memory`), of decoders also as `perfpass train-cost` counts. Time: of the processor, the least
-of interleaved steps; predicted from the phases of `perfpass.predict`, with the blocks' share of the forward pass once
-more where it is computed anew. Changes are of the whole step, relative to the model as it is.
+Five small models of transformers and torchvision, each trained as it is (AdamW, fp32) and with one change: all that
+`perfpass train-cost --advise` tells of them on one core of this CPU, plain SGD and LoRA beside. Memory: the most that
+is alive in a step, of the CPU's allocator as PyTorch's profiler sees it; of decoders also as a language model's
+`train-cost` counts, which answers for GPUs alone. Time: of the processor; steps are taken in turn, and what counts is
+the median of the rounds' ratios to the model as it is. Sharding and offloading are no advice for one CPU: bytes of
+ranks are held against PyTorch's own in the tests (`tests/traced_processes.py`), their time against nothing.
 """
 
 from __future__ import annotations
 
-import copy
-import json
-import re
-import sys
+import argparse
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "python"))
-
-import numpy as np
 import torch
 import transformers
+from report import publish
 from torch.utils.checkpoint import checkpoint
 
 import perfpass
-from perfpass.graph import costs
+from perfpass.deploy.train_network import NetworkTrainCost
+from perfpass.deploy.train_network_advice import train_network_advice
+from perfpass.devices import Device
 from perfpass.importers import torchvision_schemas
 from perfpass.importers.torch_allocations import allocations
-from perfpass.importers.torch_memory import record
 from perfpass.llm.configuration import language_model
 from perfpass.llm.families import composes_norms
 from perfpass.llm.recipe import Adapter, Kernels, Layout, Recipe
 from perfpass.llm.training import training_memory
 
 BATCH, TOKENS, VOCABULARY = 8, 128, 2048
-STEPS = 7
+ROUNDS, FIRST = 9, 2
+# Less than this of the time is no change.
+NONE = 0.05
 ENDS = {"bos_token_id": 0, "eos_token_id": 0, "pad_token_id": 0, "use_cache": False}
 OPTIMIZERS: dict[str, Callable[[Any], torch.optim.Optimizer]] = {
-    "adamw": lambda p: torch.optim.AdamW(p, 1e-4, foreach=True),
-    "sgd": lambda p: torch.optim.SGD(p, 1e-4, foreach=True),
+    "adamw": lambda p: torch.optim.AdamW(p, 1e-4),
+    "sgd": lambda p: torch.optim.SGD(p, 1e-4),
 }
 
 
@@ -104,124 +105,100 @@ def models() -> dict[str, tuple[Callable[[], torch.nn.Module], dict[str, tuple[t
     }
 
 
-CHANGES: dict[str, dict[str, Any]] = {
-    "as it is": {},
-    "recompute full": {"recompute": True},
-    "micro-batches of 2": {"accumulate": 4},
-    "SGD": {"optimizer": "sgd"},
-    "LoRA": {"lora": True},
-    "16 bits throughout": {"dtype": torch.bfloat16},
-}
+@dataclass(frozen=True)
+class Change:
+    """One change: what to ask for, and what is then predicted; ``lora``: adapters beside frozen weights."""
+
+    words: str
+    asked: dict[str, Any]
+    found: NetworkTrainCost
+    lora: bool = False
+    low: float = 0.0
+    high: float = 0.0
 
 
-def changed(make: Callable[[], torch.nn.Module], targets: list[str], change: dict[str, Any]) -> torch.nn.Module:
+def one_core() -> Device:
+    """One of this CPU's: what the steps below run on."""
+    host = perfpass.device("cpu")
+    peaks = {name: rate / host.sm_count for name, rate in host.peak_flops.items()}
+    return replace(host, peak_flops=peaks, l2_bytes=host.l2_bytes // host.sm_count, sm_count=1)
+
+
+def changes(make: Callable[[], torch.nn.Module], shapes: dict[str, Any], targets: list[str]) -> list[Change]:
+    """The model as it is, what is advised, and what is beside."""
+    core = one_core()
+    how = {"micro_batch": BATCH, "optimizer": "adamw", "input_shape": shapes, "calibration": False}
+    advice = train_network_advice(make().train(), core, **how)
+    found = [Change("as it is", {}, advice.asked)]
+    found += [Change(one.words, one.changes, one.found, low=one.time_low, high=one.time_high) for one in advice.changes]
+    sgd = perfpass.train_network_cost(make().train(), core, **how | {"optimizer": "sgd"})
+    adapted = perfpass.train_network_cost(changed(make, targets, Change("", {}, sgd, lora=True)), core, **how)
+    return [*found, Change("SGD", {"optimizer": "sgd"}, sgd), Change("LoRA", {}, adapted, lora=True)]
+
+
+def changed(make: Callable[[], torch.nn.Module], targets: list[str], change: Change) -> torch.nn.Module:
     """A module with the change."""
     module = make()
-    if change.get("lora"):
+    if change.lora:
         import peft
 
         module = peft.get_peft_model(module, peft.LoraConfig(r=8, target_modules=targets))
-    if change.get("recompute"):
-        inner = module.get_base_model() if change.get("lora") else module
-        inner.gradient_checkpointing_enable({"use_reentrant": False})
-        if change.get("lora") and hasattr(inner, "enable_input_require_grads"):
-            inner.enable_input_require_grads()
-    return module.to(change.get("dtype", torch.float32)).train()
+    if change.asked.get("recompute") == "full":
+        module.gradient_checkpointing_enable({"use_reentrant": False})
+    return module.to(torch.bfloat16 if change.asked.get("precision") == "bf16" else torch.float32).train()
 
 
-def on_meta(module: Any) -> torch.nn.Module:
-    """Without data; tables that several modules share stay one, which `Module.to` leaves as many."""
-    module = module.to("meta")
-    inner = module.get_base_model() if hasattr(module, "get_base_model") else module
-    if hasattr(inner, "tie_weights"):
-        inner.tie_weights()
-    return module
-
-
-def inputs(shapes: dict[str, Any], batch: int, dtype: torch.dtype, *, real: bool) -> dict[str, torch.Tensor]:
-    """A batch with its labels: of numbers, or without."""
+def inputs(shapes: dict[str, Any], batch: int, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """A batch with its labels."""
     found = {}
     for name, (shape, kind) in shapes.items():
         whole = (batch, *shape)
-        if kind == "int64":
-            found[name] = torch.randint(0, 100, whole) if real else torch.empty(whole, dtype=torch.int64)
-        else:
-            found[name] = (torch.rand(whole) if real else torch.empty(whole)).to(dtype)
+        found[name] = torch.randint(0, 100, whole) if kind == "int64" else torch.rand(whole).to(dtype)
     labels = (batch, TOKENS) if "input_ids" in shapes else (batch,)
-    return found | {"labels": torch.randint(0, 100, labels) if real else torch.empty(labels, dtype=torch.int64)}
+    return found | {"labels": torch.randint(0, 100, labels)}
 
 
-def predicted_bytes(module: torch.nn.Module, shapes: dict[str, Any], change: dict[str, Any]) -> int:
-    """The most that is alive, of a step recorded without data."""
-    pieces = change.get("accumulate", 1)
-    dtype = change.get("dtype", torch.float32)
-    made = record(
-        on_meta(module),
-        lambda: inputs(shapes, BATCH // pieces, dtype, real=False),
-        precision="bf16" if dtype == torch.bfloat16 else "fp32",
-        optimizer=change.get("optimizer", "adamw"),
-        loss=lambda out: out["loss"],
-        zero_grad="never" if pieces > 1 else "none",
-        loop=False,
-    )
-    return int(made.events.live_by_use().sum(axis=1).max())
-
-
-def counted_bytes(module: Any, change: dict[str, Any]) -> float:
-    """What `perfpass train-cost` counts, of a decoder."""
+def counted_bytes(module: Any, change: Change) -> float:
+    """What a language model's `perfpass train-cost` counts."""
     model = language_model(module.config.to_dict())
     kernels = Kernels(fused_norms=not composes_norms(model.model_type), fused_gates=False)
-    pieces = change.get("accumulate", 1)
+    micro_batch = change.asked.get("micro_batch", BATCH)
     # GPT-2's queries, keys and values are one matrix, which an adapter reads once.
-    adapter = Adapter(8, ("query", "value"), single=True) if change.get("lora") else None
+    adapter = Adapter(8, ("query", "value"), single=True) if change.lora else None
     recipe = Recipe(
-        BATCH // pieces,
+        micro_batch,
         TOKENS,
-        pieces,
-        precision="bf16_true" if "dtype" in change else "fp32",
-        optimizer=change.get("optimizer", "adamw"),
-        recompute="full" if change.get("recompute") else "none",
+        BATCH // micro_batch,
+        precision={"bf16": "bf16_true", "amp_bf16": "amp"}.get(change.asked.get("precision", ""), "fp32"),
+        optimizer=change.asked.get("optimizer", "adamw"),
+        recompute=change.asked.get("recompute", "none"),
         kernels=kernels,
         loss="eager",
         adapter=adapter,
-        foreach=True,
+        foreach=False,
         gradient_buffers=False,
     )
     return training_memory(model, Layout(), recipe).peak_bytes
 
 
-def in_blocks(module: torch.nn.Module, shapes: dict[str, Any]) -> float:
-    """Of the forward pass' multiply-adds, those in numbered blocks, which are checkpointed; the rest is ends."""
-    graph = perfpass.load(module, input_shape=shapes, batch=BATCH)
-    macs = costs.count(graph).macs
-    inside = [bool(re.search(r"\.\d+\.", graph.label(node))) for node in range(graph.node_count)]
-    return float(macs[np.array(inside)].sum() / macs.sum())
+def alive_bytes(found: NetworkTrainCost) -> float:
+    """What is predicted of tensors alone, without the process around them."""
+    return found.memory_in_use_bytes.median - found.step.breakdown["memory_bytes"]["runtime"]
 
 
-def predicted_ms(module: torch.nn.Module, shapes: dict[str, Any], change: dict[str, Any]) -> float:
-    """The step by its phases: what is checkpointed runs forward once more, micro-batches run one by one."""
-    pieces = change.get("accumulate", 1)
-    found = perfpass.predict(
-        module, "cpu", input_shape=shapes, batch=BATCH // pieces, mode="training",
-        optimizer=change.get("optimizer", "adamw"), calibration=False,
-    )  # fmt: skip
-    phases = found.breakdown["phase_ms"]
-    again = in_blocks(module, shapes) if change.get("recompute") else 0.0
-    passes = phases["forward"] * (1 + again) + phases["backward"]
-    share = found.latency_ms.median / sum(phases.values())
-    return share * (pieces * passes + phases["optimizer"])
-
-
-def stepper(module: torch.nn.Module, shapes: dict[str, Any], change: dict[str, Any]) -> Callable[[], None]:
+def stepper(module: torch.nn.Module, shapes: dict[str, Any], change: Change) -> Callable[[], None]:
     """A real step."""
-    pieces = change.get("accumulate", 1)
-    update = OPTIMIZERS[change.get("optimizer", "adamw")]([p for p in module.parameters() if p.requires_grad])
-    batches = [inputs(shapes, BATCH // pieces, change.get("dtype", torch.float32), real=True) for _ in range(pieces)]
+    asked = change.asked
+    micro_batch = asked.get("micro_batch", BATCH)
+    pieces, dtype = BATCH // micro_batch, torch.bfloat16 if asked.get("precision") == "bf16" else torch.float32
+    update = OPTIMIZERS[asked.get("optimizer", "adamw")]([p for p in module.parameters() if p.requires_grad])
+    batches = [inputs(shapes, micro_batch, dtype) for _ in range(pieces)]
 
     def step() -> None:
         update.zero_grad()
         for batch in batches:
-            out = module(**batch)
+            with torch.autocast("cpu", torch.bfloat16, enabled=asked.get("precision") == "amp_bf16"):
+                out = module(**batch)
             (out["loss"] / pieces).backward()
             del out
         update.step()
@@ -229,67 +206,73 @@ def stepper(module: torch.nn.Module, shapes: dict[str, Any], change: dict[str, A
     return step
 
 
+def measured_bytes(module: torch.nn.Module, change: Change, step: Callable[[], None]) -> int:
+    """The most that is alive in a step, after the first."""
+    states = 0 if "optimizer" in change.asked else 2
+    trained = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
+    step()
+    module.zero_grad()
+    stays = sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
+    return stays + states * trained + allocations(step).peak_bytes
+
+
 def measured(name: str, parts: tuple[Any, ...]) -> Iterator[dict[str, Any]]:
     """All changes of one model, their steps taken in turn."""
     make, shapes, targets = parts
-    running = {}
-    for words, change in CHANGES.items():
+    asked = changes(make, shapes, targets)
+    running = []
+    for change in asked:
         torch.manual_seed(0)
         module = changed(make, targets, change)
-        running[words] = (module, change, stepper(module, shapes, change))
-    peaks, seconds = {}, {words: [] for words in running}
-    for words, (module, change, step) in running.items():
-        states = 2 if change.get("optimizer", "adamw") == "adamw" else 0
-        trained = sum(p.numel() * p.element_size() for p in module.parameters() if p.requires_grad)
-        step()
-        step()
-        gradients = sum(p.grad.numel() * p.grad.element_size() for p in module.parameters() if p.grad is not None)
-        module.zero_grad()
-        stays = sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
-        peaks[words] = stays + states * trained + allocations(step).peak_bytes
-        assert gradients == trained
-    for _ in range(STEPS):
-        for words, (_, _, step) in running.items():
+        running.append((change, module, stepper(module, shapes, change)))
+    peaks = [measured_bytes(module, change, step) for change, module, step in running]
+    seconds: list[list[float]] = []
+    for _ in range(ROUNDS + FIRST):
+        seconds.append([])
+        for _, _, step in running:
             before = time.process_time()
             step()
-            seconds[words].append(time.process_time() - before)
-    for words, (_, change, _) in running.items():
-        fresh = changed(make, targets, change)
-        counted = counted_bytes(fresh.get_base_model() if change.get("lora") else fresh, change) if name in (
-            "GPT-2", "Llama"
-        ) else None  # fmt: skip
-        plain = on_meta(copy.deepcopy(fresh))
-        timed = None if "dtype" in change else predicted_ms(plain, shapes, change)
+            seconds[-1].append(time.process_time() - before)
+    first = asked[0].found
+    for i, change in enumerate(asked):
+        decoder = name in ("GPT-2", "Llama")
         yield {
             "model": name,
-            "change": words,
-            "measured_bytes": peaks[words],
-            "recorded_bytes": predicted_bytes(fresh, shapes, change),
-            "counted_bytes": counted,
-            "measured_ms": 1e3 * min(seconds[words]),
-            "predicted_ms": timed,
+            "change": change.words,
+            "advised": 0 < i < len(asked) - 2,
+            "measured_bytes": peaks[i],
+            "predicted_bytes": alive_bytes(change.found),
+            "counted_bytes": counted_bytes(make(), change) if decoder else None,
+            "measured_ms": 1e3 * median(each[i] for each in seconds[FIRST:]),
+            "measured_time": median(each[i] / each[0] for each in seconds[FIRST:]),
+            "predicted_time": change.found.step_s.median / first.step_s.median,
+            "low": 1 + change.low,
+            "high": 1 + change.high,
         }
 
 
 def main() -> None:
-    """Prints the table, and writes it where a file is named."""
+    """Prints the rows, and writes them where --json says."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("models", nargs="*", help="of the five; all if left out")
+    parser.add_argument("--json", type=Path, help="also write all results to this file")
+    options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     rows: list[dict[str, Any]] = []
     known = models()
-    for name in sys.argv[2:] or known:
+    for name in options.models or known:
+        first: dict[str, Any] = {}
         for row in measured(name, known[name]):
             rows.append(row)
-            first = next(one for one in rows if one["model"] == name)
-
-            def change(what: str, row: dict[str, Any] = row, first: dict[str, Any] = first) -> str:
-                return "" if row[what] is None else f"{100 * (row[what] / first[what] - 1):+.0f}"
-
-            cells = (change(f"{what}") for what in ("measured_bytes", "recorded_bytes", "counted_bytes"))
-            times = (change(what) for what in ("measured_ms", "predicted_ms"))
-            print(f"{name:10s} {row['change']:22s}" + "".join(f"{c:>8s}" for c in (*cells, *times)), flush=True)
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text(json.dumps({"torch": torch.__version__, "rows": rows}, indent=1) + "\n")
+            first = first or row
+            cells = [
+                "" if row[what] is None else f"{100 * (row[what] / first[what] - 1):+.0f}"
+                for what in ("measured_bytes", "predicted_bytes", "counted_bytes", "measured_time", "predicted_time")
+            ]
+            print(f"{name:10s} {row['change']:22s}" + "".join(f"{cell:>8s}" for cell in cells), flush=True)
+    results = {"none": NONE, "rounds": ROUNDS, "batch": BATCH, "rows": rows}
+    publish("training_advice", results, ("torch", "transformers", "torchvision", "peft"), options.json)
 
 
 if __name__ == "__main__":

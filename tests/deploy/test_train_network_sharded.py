@@ -170,7 +170,7 @@ def test_checkpointing_takes_what_a_real_step_says(name):
     counted = (less.backward + less.gradients) / (whole.backward + whole.gradients) - 1
     print(f"{name}: measured {100 * measured:+.1f} %, counted {100 * counted:+.1f} %")
     assert counted == pytest.approx(measured, rel=0.2) and measured < 0
-    assert 0.6 < less.again <= 1 and less.blocks >= 6
+    assert 0.3 < less.again.mean() <= 1 and less.blocks >= 6
 
 
 def test_gradients_that_micro_batches_add_to_stand_beside_the_activations():

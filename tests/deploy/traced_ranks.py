@@ -5,11 +5,10 @@ python tests/deploy/traced_ranks.py ddp zero1 zero2 zero3
 
 from __future__ import annotations
 
-import json
-import multiprocessing
-import os
 import sys
-import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from perfpass.importers import torchvision_schemas
 
@@ -17,6 +16,8 @@ torchvision_schemas.define()
 
 import torch
 import torchvision
+
+from traced_processes import print_traced
 
 RANKS, BATCH, SIZE = 2, 2, 32
 
@@ -54,42 +55,18 @@ def _spread(kind: str):
     return module, torch.optim.AdamW(module.parameters(), 1e-3)
 
 
-def _rank(rank: int, path: str, kinds: list[str], answers) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=RANKS)
-    found = []
-    for kind in kinds:
-        module, update = _spread(kind)
-        module(torch.randn(BATCH, 3, SIZE, SIZE)).sum().backward()
-        update.step()
-        states = getattr(update, "optim", update).state.values()
-        found.append(
-            {
-                "kind": kind,
-                "rank": rank,
-                "weights": _bytes(module.parameters()),
-                "gradients": _bytes(p.grad for p in module.parameters() if p.grad is not None),
-                "states": _bytes(t for s in states for name, t in s.items() if name != "step"),
-            }
-        )
-    answers.put(found)
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
-
-
-def main(kinds: list[str]) -> None:
-    """Prints the bytes of every kind and rank, as JSON."""
-    fork = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
-        answers = fork.SimpleQueue()
-        ranks = [
-            fork.Process(target=_rank, args=(r, os.path.join(folder, "store"), kinds, answers)) for r in range(RANKS)
-        ]
-        for one in ranks:
-            one.start()
-        print(json.dumps([row for _ in ranks for row in answers.get()]))
-        for one in ranks:
-            one.join(60)
+def _held(kind: str) -> dict[str, int]:
+    """Of this rank, after a step."""
+    module, update = _spread(kind)
+    module(torch.randn(BATCH, 3, SIZE, SIZE)).sum().backward()
+    update.step()
+    states = getattr(update, "optim", update).state.values()
+    return {
+        "weights": _bytes(module.parameters()),
+        "gradients": _bytes(p.grad for p in module.parameters() if p.grad is not None),
+        "states": _bytes(t for s in states for name, t in s.items() if name != "step"),
+    }
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print_traced(_held, sys.argv[1:], RANKS)

@@ -6,11 +6,10 @@ python tests/llm/traced_steps.py fsdp2 ddp ...     # two processes over gloo; th
 from __future__ import annotations
 
 import dataclasses
-import json
-import multiprocessing
-import os
 import sys
-import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from perfpass.importers import torchvision_schemas
 
@@ -20,6 +19,7 @@ import torch
 import transformers
 
 from perfpass.importers.torch_allocations import allocations
+from traced_processes import print_traced
 
 BATCH, TOKENS, LAYERS, RANKS = 2, 32, 3, 2
 DTYPES = {"fp32": torch.float32, "amp": torch.float32, "bf16_true": torch.bfloat16}
@@ -157,30 +157,11 @@ def _sharded(kind: str):
     return module, OPTIMIZERS["adamw"](module.parameters()), 0
 
 
-def _rank(rank: int, path: str, kinds: list[str], answers) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{path}", rank=rank, world_size=RANKS)
-    found = []
-    for kind in kinds:
-        module, update, buckets = _sharded(kind)
-        found.append({"kind": kind, "rank": rank, "buckets": buckets, **dataclasses.asdict(step(module, update))})
-    answers.put(found)
-    torch.distributed.barrier()
-    torch.distributed.destroy_process_group()
-
-
-def main(kinds: list[str]) -> None:
-    """Prints the bytes of every kind and rank, as JSON."""
-    fork = multiprocessing.get_context("fork")
-    with tempfile.TemporaryDirectory() as folder:
-        answers = fork.SimpleQueue()
-        path = os.path.join(folder, "store")
-        ranks = [fork.Process(target=_rank, args=(r, path, kinds, answers)) for r in range(RANKS)]
-        for one in ranks:
-            one.start()
-        print(json.dumps([row for _ in ranks for row in answers.get()]))
-        for one in ranks:
-            one.join(60)
+def _traced(kind: str) -> dict[str, int]:
+    """Of this rank."""
+    module, update, buckets = _sharded(kind)
+    return {"buckets": buckets, **dataclasses.asdict(step(module, update))}
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    print_traced(_traced, sys.argv[1:], RANKS)

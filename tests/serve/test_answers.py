@@ -277,21 +277,24 @@ _NOT_ASKED = {
     "Diff": {"calibration"},
     "TrainCost": {"calibration", "price_table"},
 }
+# How `perfpass train-cost` asks for what the functions say.
+_BESIDE = {"TrainCost": {"advise", "epochs"}}
 
 
 @pytest.mark.parametrize(
-    ("kind", "function"),
+    ("kind", "functions"),
     [
-        ("Predict", perfpass.predict),
-        ("Fit", perfpass.fit),
-        ("Choose", perfpass.choose),
-        ("Advise", perfpass.advise),
-        ("Llm", perfpass.predict_llm),
-        ("Diff", perfpass.diff),
-        ("TrainCost", perfpass.train_cost),
+        ("Predict", (perfpass.predict,)),
+        ("Fit", (perfpass.fit,)),
+        ("Choose", (perfpass.choose,)),
+        ("Advise", (perfpass.advise,)),
+        ("Llm", (perfpass.predict_llm,)),
+        ("Diff", (perfpass.diff,)),
+        ("TrainCost", (perfpass.train_cost, perfpass.train_network_cost)),
     ],
 )
-def test_a_question_has_every_argument_of_the_function_that_answers(kind, function):
-    arguments = set(inspect.signature(function).parameters)
-    assert arguments - set(getattr(questions, kind).model_fields) == _NOT_ASKED[kind]
-    assert set(getattr(questions, kind).model_fields) <= arguments
+def test_a_question_has_every_argument_of_the_functions_that_answer(kind, functions):
+    arguments = {name for function in functions for name in inspect.signature(function).parameters}
+    asked = set(getattr(questions, kind).model_fields) - _BESIDE.get(kind, set())
+    assert arguments - asked == _NOT_ASKED[kind]
+    assert asked <= arguments

@@ -70,6 +70,7 @@ def test_training_is_answered_of_any_network(client):
     assert found == expected and str(found) == str(expected) and found.to_dict() == expected.to_dict()
     with pytest.raises(ArgumentError, match="tensor has no meaning"):
         client.train_cost("resnet18", "a100", tensor=2)
+    assert client.train_advice("resnet18", "a100", **how).asked == expected
 
 
 def test_models_are_sent_in_every_form(client, examples, tmp_path):
@@ -216,7 +217,8 @@ def test_another_server_s_answer_is_an_error_of_one_line(other, body):
 
 
 @pytest.mark.parametrize(
-    "read", [results.prediction, results.fit, results.choice, results.difference, results.train_cost]
+    "read",
+    [results.prediction, results.fit, results.choice, results.difference, results.train_cost, results.train_advice],
 )
 @pytest.mark.parametrize("document", [{}, [], None, {"latency_ms": 3}, {"devices": {}, "exact": 1, "answers": 5}])
 def test_documents_of_something_else_are_refused(read, document):

@@ -38,12 +38,6 @@ examples:
   perfpass train-cost timm:vit_large_patch16_224 --device rtx-4090 --gpus 4 --micro-batch 64 --sharding zero3 --advise
   perfpass train-cost --config llama3_8b.toml --device h100 --gpus 64"""
 _UNITS = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
-_SEQUENCE = 4096  # of `perfpass.train_cost`
-_OF_NETWORKS = ("layout", "dims", "input_shape")
-_OF_BOTH = (
-    *("gpus", "micro_batch", "global_batch", "precision", "optimizer", "sharding", "recompute", "offload"),
-    *("fabric_gb_s", "host_gb_s", "samples", "region", "carbon_intensity", "pue", "price_table", "calibration"),
-)
 _FLAGS = {"virtual": "--vp", "dims": "--dim", "host_gb_s": "--host-bandwidth"}
 _LAYOUT = (
     ("tp", "tensor", "tensor ranks"),
@@ -128,16 +122,11 @@ def _tokens(text: str) -> float:
 
 def run(options: Any) -> int:
     """Prints the prediction, or the best layouts."""
-    from dataclasses import replace
-
     from perfpass.deploy import training_files
-    from perfpass.deploy.train_advice import train_advice
-    from perfpass.deploy.train_cost import search_layouts, train_cost
-    from perfpass.deploy.train_network import is_language_model
+    from perfpass.deploy.train_answer import arguments, train_answer
 
     add_device_files(options)
-    asked = _asked(options)
-    given = {name: value for name, value in asked.items() if value is not None}
+    given = {name: value for name, value in _asked(options).items() if value is not None}
     model, notes = options.model, tuple[str, ...]()
     if options.config is not None:
         settings = training_files.read(options.config)
@@ -145,31 +134,39 @@ def run(options: Any) -> int:
         model = settings.model if model is None else model
     if model is None:
         raise ArgumentError("no model is named, and no --config that names one; give MODEL")
-    device, gpus = find_device(options), given.pop("gpus", 1)
-    samples = _samples(options)
-    if not is_language_model(model):
-        return _network(options, model, device, given | {"gpus": gpus, "samples": samples})
-    _refuse(given, _OF_NETWORKS, f"{model} is a language model, of given sizes")
-    if samples is not None:
-        given["tokens"] = samples * given.get("sequence", _SEQUENCE)
+    device = find_device(options)
     if options.search:
+        of_language, given = arguments(model, given, _flag)
+        return _search(options, model, device, given, notes, of_language=of_language)
+    answer = train_answer(model, device, advise=options.advise, notes=notes, named=_flag, **given)
+    print_json(answer.to_dict()) if options.json else print(answer)
+    return 0 if answer.fits else 1
+
+
+def _search(
+    options: Any, model: Any, device: Any, given: dict[str, Any], notes: Sequence[str], *, of_language: bool
+) -> int:
+    """Prints the best layouts."""
+    from dataclasses import replace
+
+    layouts: Any
+    given.setdefault("gpus", 1)
+    if of_language:
+        from perfpass.deploy.train_cost import search_layouts
+
         if "global_batch" not in given:
             raise ArgumentError("--search compares layouts for the same step; give --global-batch")
-        layouts = search_layouts(model, device, gpus=gpus, **given)
+        layouts = search_layouts(model, device, **given)
         best, others = (
             tuple(replace(one, notes=(*one.notes, *notes)) for one in some) for some in (layouts.best, layouts.others)
         )
         layouts = replace(layouts, best=best, others=others)
-        print_json(layouts.to_dict()) if options.json else print(layouts)
-        return 0 if layouts.best else 1
-    found = train_cost(model, device, gpus=gpus, **given)
-    found = replace(found, notes=(*found.notes, *notes))
-    advice = train_advice(model, device, gpus=gpus, **given) if options.advise or not found.predicted.fits else None
-    if options.json:
-        print_json(found.to_dict() | ({"advice": advice.to_dict()["changes"]} if advice else {}))
     else:
-        print(found, *(["", advice] if advice else []), sep="\n")
-    return 0 if found.predicted.fits else 1
+        from perfpass.deploy.train_network_advice import search_network_layouts
+
+        layouts = search_network_layouts(model, device, **given)
+    print_json(layouts.to_dict()) if options.json else print(layouts)
+    return 0 if layouts.best else 1
 
 
 def _asked(options: Any) -> dict[str, Any]:
@@ -186,6 +183,7 @@ def _asked(options: Any) -> dict[str, Any]:
         "optimizer",
     )
     same += ("attention", "loss", "framework", "lora_rank", "frozen", "offload", "schedule", "tokens", "region")
+    same += ("samples", "epochs")
     asked |= {name: getattr(options, name) for name in (*same, "carbon_intensity", "pue", "price_table")}
     return asked | {
         "virtual": options.vp,
@@ -199,41 +197,7 @@ def _asked(options: Any) -> dict[str, Any]:
     }
 
 
-def _samples(options: Any) -> float | None:
-    """Of the run."""
-    if options.samples is None:
-        if options.epochs is not None:
-            raise ArgumentError("--epochs are of --samples; give how many an epoch has")
-        return None
-    if options.tokens is not None:
-        raise ArgumentError("--tokens and --samples both say how long the run is; give one of them")
-    if options.epochs is not None and not options.epochs > 0:
-        raise ArgumentError(f"--epochs is {options.epochs:g}; it must be above 0")
-    return float(options.samples * (1 if options.epochs is None else options.epochs))
-
-
-def _network(options: Any, model: str, device: Any, given: dict[str, Any]) -> int:
-    """Of any other network."""
-    from perfpass.deploy.train_network import train_network_cost
-    from perfpass.deploy.train_network_advice import search_network_layouts, train_network_advice
-
-    others = [name for name in given if name not in (*_OF_NETWORKS, *_OF_BOTH)]
-    _refuse(given, others, f"{model} is no language model whose layouts are known")
-    if options.search:
-        layouts = search_network_layouts(model, device, **given)
-        print_json(layouts.to_dict()) if options.json else print(layouts)
-        return 0 if layouts.best else 1
-    found = train_network_cost(model, device, **given)
-    advice = train_network_advice(model, device, first=found, **given) if options.advise or not found.fits else None
-    if options.json:
-        print_json(found.to_dict() | ({"advice": advice.to_dict()["changes"]} if advice else {}))
-    else:
-        print(found, *(["", advice] if advice else []), sep="\n")
-    return 0 if found.fits else 1
-
-
-def _refuse(given: dict[str, Any], names: Sequence[str], why: str) -> None:
-    wrong = next((name for name in names if name in given), None)
-    if wrong is not None:
-        flags = {name: f"--{short}" for short, name, _ in _LAYOUT} | _FLAGS
-        raise ArgumentError(f"{flags.get(wrong, '--' + wrong.replace('_', '-'))} has no meaning here: {why}")
+def _flag(name: str) -> str:
+    """What an argument is called here."""
+    flags = {name: f"--{short}" for short, name, _ in _LAYOUT} | _FLAGS
+    return flags.get(name, "--" + name.replace("_", "-"))

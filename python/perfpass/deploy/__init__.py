@@ -13,6 +13,7 @@ __all__ = [
     "pack",
     "sweep",
     "train_advice",
+    "train_answer",
     "train_cost",
     "train_network",
     "train_network_advice",

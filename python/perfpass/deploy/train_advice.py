@@ -29,7 +29,8 @@ _RANK = 16
 
 @dataclass(frozen=True)
 class Change:
-    """One thing to switch on, or up to three: ``words``, what to ask `perfpass.train_cost` for, what it then answers.
+    """One thing to switch on, or up to three: ``words``, what to ask `perfpass.train_cost` for, what it then answers
+    (None where only the figures below came over HTTP).
 
     ``memory`` and ``time``: of the fullest device and of a step, relative to what was asked (-0.4 is 40 % less);
     ``time_low`` and ``time_high``: the bounds of nine in ten.
@@ -38,7 +39,7 @@ class Change:
 
     words: str
     changes: dict[str, Any]
-    found: TrainCost | NetworkTrainCost
+    found: TrainCost | NetworkTrainCost | None
     memory_in_use_bytes: float
     step_s: float
     fits_probability: float

@@ -15,6 +15,7 @@ from perfpass.graph.optimizers import OPTIMIZERS
 from perfpass.prediction import Interval, MemoryFigures, Prediction
 from perfpass.predictors import predict
 from perfpass.predictors.llm_training.step import HOST_BYTES_S
+from perfpass.predictors.roofline import sustained_bandwidth
 from perfpass.predictors.training_step import replicas, sharing
 from perfpass.predictors.training_step.sharded import OFFLOADS, SHARDINGS
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER
@@ -318,6 +319,10 @@ def of_step(
     )
 
 
+# What adding two tensors up reads and writes, of one's bytes.
+_ADDED = 3.0
+
+
 @dataclass(frozen=True)
 class _Timed:
     of_one: Interval
@@ -345,6 +350,9 @@ def _timed(
     # Of all micro-batches but the last no optimizer runs; it steps what a rank owns, on the host what waits there.
     own = 0.0 if offload != "none" else on_each.rank.owned / on_each.parameters.bytes
     of_one = step.latency_ms.scaled(1e-3 * (times * (1 + again) - (times - own) * updating), "s")
+    # Gradients of every micro-batch after the first are added to what is there.
+    summed = (times - 1) * _ADDED * on_each.rank.gradients / sustained_bandwidth(board)
+    of_one = of_one.scaled(1 + summed / of_one.median, "s")
     optimizer = OPTIMIZERS[step.workload["optimizer"] or DEFAULT_OPTIMIZER]
     link = sharing.host_time(board, on_each.rank, on_each.parameters, offload, optimizer, times, host)
     strange = offload != "none" or (sharding != "none" and gpus > 1)

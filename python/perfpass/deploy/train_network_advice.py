@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.deploy.train_advice import WORTH, Advice, Change, weighed
 from perfpass.deploy.train_network import NetworkTrainCost, check_layout, of_step, train_network_cost
 from perfpass.deploy.training_run import Searched
 from perfpass.devices import device as find_device
-from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.errors import ArgumentError, PerfPassError, ShapeError
+from perfpass.importers import load
+from perfpass.predictors import predict
 from perfpass.predictors.llm_training.constants import SPREAD
+from perfpass.predictors.remedies import AtBatch
 from perfpass.predictors.training_step.sharded import OFFLOADS, SHARDINGS
 from perfpass.text import size
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
-    from perfpass.prediction import Prediction
+    from perfpass.graph import OpGraph
+    from perfpass.prediction import Interval, Prediction
 
 # How far what a change adds to a step may be off, of the logarithm; by hand: what runs twice is the same work on the
 # same device, half or half as much again. All else may be off by what a framework that was not measured is.
@@ -35,23 +39,78 @@ _DEFAULTS: dict[str, Any] = {
 
 
 class _Steps:
-    """Steps on one device, each predicted once, and the runs that are made of them."""
+    """Steps on one device, and the runs that are made of them.
+
+    The first is predicted as if it were asked alone: its network is traced, and its memory recorded, where that can be.
+    Every other is asked of that trace, at another micro-batch of it and one more, and has what it differs by from the
+    same question of the first: a large network takes seconds to trace, and more to record.
+    """
 
     def __init__(self, model: Any, device: str | Device, asked: dict[str, Any]) -> None:
         self.model, self.device, self.asked = model, device, asked
-        self.known: dict[tuple[Any, ...], Prediction] = {}
+        self.known: dict[tuple[int, str], Prediction] = {}
+        self.first: Prediction | None = None
+
+    def start(self, first: NetworkTrainCost) -> None:
+        """With the answer to what is asked."""
+        self.first = first.step
+        self.known[self._key(first.micro_batch)] = first.step
+        self._at = AtBatch(first.step.asked.run().graph, self._load)
+        self._plain = self._predicted(*self._key(first.micro_batch))
 
     def run(self, **changes: Any) -> NetworkTrainCost:
         asked = self.asked | changes
-        key = tuple(asked.get(name) for name in ("micro_batch", "precision"))
-        if key not in self.known:
+        if self.first is None:
             found = train_network_cost(self.model, self.device, **asked)
-            self.known[key] = found.step
+            self.asked["micro_batch"] = found.micro_batch
+            self.start(found)
             return found
         check_layout(asked.get("sharding", "none"), asked.get("offload", "none"), find_device(self.device))
         beside = {name: asked.get(name, default) for name, default in _DEFAULTS.items()}
-        called = self.known[key].asked.model or type(self.model).__name__
-        return of_step(self.known[key], find_device(self.device), called=called, **beside)
+        called = self.first.asked.model or type(self.model).__name__
+        step = self._step(asked["micro_batch"], beside["precision"])
+        return of_step(step, find_device(self.device), called=called, **beside)
+
+    def _key(self, micro_batch: int) -> tuple[int, str]:
+        return micro_batch, self.asked.get("precision", _DEFAULTS["precision"])
+
+    def _step(self, micro_batch: int, precision: str) -> Prediction:
+        key = micro_batch, precision
+        if key not in self.known:
+            assert self.first is not None
+            found, first, plain = self._predicted(*key), self.first, self._plain
+
+            def moved(name: str, figure: Interval, of: Prediction) -> Interval:
+                by = getattr(first, name).median / max(getattr(of, name).median, 1e-300)
+                return figure.scaled(by, figure.unit)
+
+            grown = _beside_runtime(first) / _beside_runtime(plain) * _beside_runtime(found)
+            in_use = found.memory.in_use
+            by = (first.memory.in_use.median - _beside_runtime(first) + grown) / in_use.median
+            self.known[key] = replace(
+                found,
+                latency_ms=moved("latency_ms", found.latency_ms, plain),
+                power_w=moved("power_w", found.power_w, plain),
+                memory=replace(found.memory, in_use=in_use.scaled(by, in_use.unit)),
+            )
+        return self.known[key]
+
+    def _predicted(self, micro_batch: int, precision: str) -> Prediction:
+        how = {name: self.asked[name] for name in ("optimizer", "layout") if name in self.asked}
+        try:
+            graph = self._at(micro_batch)
+        except (ArgumentError, ShapeError):  # sizes that do not grow along a line
+            graph = self._load(micro_batch)
+        return predict(graph, self.device, precision=precision, mode="training", calibration=False, **how)
+
+    def _load(self, micro_batch: int) -> OpGraph:
+        how = {name: self.asked[name] for name in ("input_shape", "dims", "frozen") if name in self.asked}
+        return load(self.model, batch=micro_batch, **how)
+
+
+def _beside_runtime(step: Prediction) -> float:
+    """Bytes in use that grow with the step: all but what the runtime itself holds."""
+    return float(step.memory.in_use.median - step.breakdown["memory_bytes"].get("runtime", 0.0))
 
 
 def train_network_advice(
@@ -62,11 +121,10 @@ def train_network_advice(
 
     As `perfpass.deploy.train_advice.train_advice`: each change alone; where none fits, pairs, then three together.
     """
-    steps = _Steps(model, device, asked)
-    first = first or steps.run()
+    first = first or train_network_cost(model, device, **asked)
     # Whatever is changed, a step has as many samples as before.
-    steps.asked = asked | {"global_batch": first.global_batch, "micro_batch": first.micro_batch}
-    steps.known = {(first.micro_batch, asked.get("precision")): first.step}
+    steps = _Steps(model, device, asked | {"global_batch": first.global_batch, "micro_batch": first.micro_batch})
+    steps.start(first)
 
     def answer(words: str, changes: dict[str, Any], same: bool) -> Change | None:
         try:

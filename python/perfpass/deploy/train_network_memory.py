@@ -8,15 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from perfpass.graph.checkpointed import checkpointed
 from perfpass.graph.optimizers import OPTIMIZERS
 from perfpass.graph.saved import saved_activations
+from perfpass.graph.traced_step import PHASES
+from perfpass.predictors.by_node import node_times
 from perfpass.predictors.memory import allocation
 from perfpass.predictors.memory.step import SLACK
 from perfpass.predictors.training_step import replicas, sharded
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER
 
 if TYPE_CHECKING:
+    from perfpass.graph import OpGraph
     from perfpass.prediction import Interval, Prediction
     from perfpass.predictors.estimate import Run
 
@@ -29,7 +34,7 @@ _COPIES = 0.5
 @dataclass(frozen=True, eq=False)
 class Held:
     """Of the fullest device: ``memory`` in use; ``rank``: the bytes that are counted; ``again``: the share of the
-    forward pass that runs twice; ``parameters``: what is shared.
+    forward pass's time that runs twice; ``parameters``: what is shared.
     """
 
     memory: Interval
@@ -87,4 +92,12 @@ def _checkpointed(run: Run, backward: float) -> tuple[tuple[float, float], float
     float_as = "float32" if autocast else run.float_as
     less = checkpointed(graph, float_as, allocation.BLOCK_BYTES)
     whole = saved_activations(graph, float_as, allocation.BLOCK_BYTES).backward
-    return (backward * less.backward / whole, float(less.gradients)), less.again
+    return (backward * less.backward / whole, float(less.gradients)), _share_again(run, graph, less.again)
+
+
+def _share_again(run: Run, graph: OpGraph, again: np.ndarray) -> float:
+    """The share of the forward pass's time that the nodes ``again`` of ``graph`` take, which the run's graph has."""
+    labels = {graph.label(node) for node in np.flatnonzero(again).tolist()}
+    ms = node_times(run, True, 1.0).ms[PHASES.index("forward")]
+    twice = np.array([run.graph.label(node) in labels for node in range(run.graph.node_count)])
+    return float(ms[twice].sum() / ms.sum())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from itertools import combinations
 
 import numpy as np
 
@@ -16,8 +17,9 @@ def blocks(names: Iterable[str]) -> tuple[str, ...]:
     """The modules that are blocks, by the dotted ``names`` of parameters (or of operators), in their order.
 
     A block is a numbered module of several parts, one of which is a module itself, that holds no other such module:
-    ``layer1.0``, ``blocks.3``, ``encoder.layers.encoder_layer_0``; ``denselayer2`` where none is numbered so.
-    Empty where the names tell none.
+    ``layer1.0``, ``blocks.3``, ``encoder.layers.encoder_layer_0``; ``denselayer2`` where none is numbered so. Numbered
+    modules beside each other of which no two are alike are parts of a block (``block.0.layer.1`` of T5, its attention
+    and its layer of products). Empty where the names tell none.
     """
     parts: dict[str, set[str]] = defaultdict(set)
     modules: dict[str, None] = {}
@@ -30,7 +32,19 @@ def blocks(names: Iterable[str]) -> tuple[str, ...]:
     ways = ([m for m in several if pattern.fullmatch(m.rpartition(".")[2])] for pattern in _NUMBERED)
     found = next((way for way in ways if way), [])
     outer = {inner[:cut] for inner in found for cut in range(len(inner)) if inner[cut] == "."}
-    return tuple(module for module in found if module not in outer)
+    inner = [module for module in found if module not in outer]
+    return tuple(dict.fromkeys(_whole(module, inner, parts) for module in inner))
+
+
+def _whole(module: str, inner: list[str], parts: dict[str, set[str]]) -> str:
+    """``module``, or the numbered one around it of which all that is in ``inner`` is unlike."""
+    place, _, _ = module.rpartition(".")
+    while place and not _NUMBERED[0].fullmatch(place.rpartition(".")[2]):
+        place, _, _ = place.rpartition(".")
+    within = [parts[m] for m in inner if m.startswith(f"{place}.")]
+    # Alike are two that share more than half of their parts.
+    unlike = len(within) > 1 and not any(2 * len(a & b) > len(a | b) for a, b in combinations(within, 2))
+    return place if place and unlike else module
 
 
 def places(names: Iterable[str], among: tuple[str, ...]) -> np.ndarray:

@@ -1,7 +1,8 @@
 """A training step whose blocks are checkpointed: what it keeps, and what it computes anew.
 
 Each block keeps its inputs alone (`torch.utils.checkpoint`; Chen et al., arXiv:1604.06174); its backward pass runs it
-forward once more, and then holds what autograd saves of that one block.
+forward once more, and then holds what autograd saves of that one block. It stops as soon as all of that is there
+(`set_checkpoint_early_stop`, PyTorch's default): the last product of a transformer's block is not computed again.
 """
 
 from __future__ import annotations
@@ -14,22 +15,23 @@ from perfpass import _core
 from perfpass.errors import UnsupportedError
 from perfpass.graph import blocks as of_names
 from perfpass.graph.frozen import rebuilt
-from perfpass.graph.opgraph import DTYPES, ROLES, OpGraph
+from perfpass.graph.opgraph import DTYPES, OPERATORS, ROLES, OpGraph
 from perfpass.graph.saved import saved_activations
 from perfpass.late import dataclass
 
+_RELU = OPERATORS.index("relu")
 _ACTIVATION, _WEIGHT = ROLES.index("activation"), ROLES.index("weight")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Checkpointed:
-    """Of a step: ``backward`` and ``gradients`` as of `perfpass.graph.saved.SavedActivations`; ``again``: the share of
-    the forward pass, by the elements that it writes, that runs twice; ``blocks``: how many there are.
+    """Of a step: ``backward`` and ``gradients`` as of `perfpass.graph.saved.SavedActivations`; ``again`` [N]: which
+    nodes run twice; ``blocks``: how many there are.
     """
 
     backward: int
     gradients: int
-    again: float
+    again: np.ndarray
     blocks: int
 
 
@@ -54,13 +56,19 @@ def checkpointed(graph: OpGraph, float_as: str | None = None, alignment_bytes: i
         return sum(_bytes(graph, t, float_as, alignment_bytes) for t in tensors)
 
     entered, held, weighs, peaks = set[int](), list[int](), list[int](), list[int]()
+    again = np.zeros(graph.node_count, dtype=bool)
     for block in kept:
         nodes = np.flatnonzero(place == block)
         made = {int(t) for node in nodes.tolist() for t in graph.node_outputs(node) if t >= 0}
         read = {int(t) for node in nodes.tolist() for t in graph.node_inputs(node) if t >= 0}
         inputs = {t for t in read - made if graph.tensor_role[t] == _ACTIVATION}
         left = sorted(t for t in made if _is_read(graph, t, place, block))
-        inner = saved_activations(rebuilt(graph, nodes=nodes, results=left), float_as, alignment_bytes)
+        alone = rebuilt(graph, nodes=nodes, results=left)
+        inner = saved_activations(alone, float_as, alignment_bytes)
+        last = int(np.asarray(alone.producer)[inner.tensors].max(initial=-1))
+        # A relu keeps its result, which may lie in the buffer of an earlier one.
+        last = max(last, int(np.flatnonzero(np.asarray(alone.op) == _RELU).max(initial=-1)))
+        again[nodes[: last + 1]] = True
         entered |= inputs
         held.append(size(entered))
         weighs.append(size({t for t in read if graph.tensor_role[t] == _WEIGHT}))
@@ -70,11 +78,7 @@ def checkpointed(graph: OpGraph, float_as: str | None = None, alignment_bytes: i
     found_at = [(outside.saved + h + more, int(early)) for h, more, early in zip(held, peaks, after, strict=True)]
     found_at.append((held[-1] + outside.backward, outside.gradients))
     backward, gradients = max(found_at, key=sum)
-    written = np.array(
-        [sum(prod(graph.shape(int(t))) for t in graph.node_outputs(n) if t >= 0) for n in range(graph.node_count)],
-        dtype=np.float64,
-    )
-    return Checkpointed(backward, gradients, float(written[place >= 0].sum() / written.sum()), len(kept))
+    return Checkpointed(backward, gradients, again, len(kept))
 
 
 def _is_read(graph: OpGraph, tensor: int, place: np.ndarray, block: int) -> bool:

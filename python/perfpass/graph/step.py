@@ -35,13 +35,15 @@ class StepOptions:
     """How a step runs beyond its forward graph.
 
     ``optimizer``: a key of OPTIMIZERS or RECORDED. ``foreach``: tensors in few kernels (torch 2.0 and later on GPUs).
-    ``autocast``: parameters of 4 bytes are cast to 2 each step and their gradients back. ``zero_fill``: gradients are
-    filled with zeros and added to (torch before 2.0). ``separate_attention``: attention runs as products and softmax
-    (before 2.0).
+    ``cache_bytes``: of the cache in which a tensor with its gradient and states waits for the optimizer's next kernel
+    where these go tensor by tensor (CPUs). ``autocast``: parameters of 4 bytes are cast to 2 each step and their
+    gradients back. ``zero_fill``: gradients are filled with zeros and added to (torch before 2.0).
+    ``separate_attention``: attention runs as products and softmax (before 2.0).
     """
 
     optimizer: str = "momentum"
     foreach: bool = True
+    cache_bytes: float = 0.0
     autocast: bool = False
     zero_fill: bool = False
     separate_attention: bool = False
@@ -503,6 +505,10 @@ def _optimizer(step: _Step, options: StepOptions, parameters: np.ndarray, tensor
         return
     # foreach kernels take some hundred tensors each.
     launches = optimizer.kernels * (np.ceil(tensors / 100) if options.foreach else tensors)
-    _row(
-        step, OPTIMIZER, "add", launches, optimizer.read * held, optimizer.written * held, optimizer.flops * parameters
-    )
+    read, written = np.float64(optimizer.read), np.float64(optimizer.written)
+    if not options.foreach and options.cache_bytes:
+        of_tensor = (2 + optimizer.states) * held / np.maximum(tensors, 1)
+        missed = 1 - np.minimum(options.cache_bytes / np.maximum(of_tensor, 1), 1)
+        read = optimizer.fused_read + missed * (read - optimizer.fused_read)
+        written = optimizer.fused_written + missed * (written - optimizer.fused_written)
+    _row(step, OPTIMIZER, "add", launches, read * held, written * held, optimizer.flops * parameters)

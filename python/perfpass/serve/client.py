@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from perfpass.deploy.choose import Choice
     from perfpass.deploy.difference import Difference
     from perfpass.deploy.fit import Fit
+    from perfpass.deploy.train_advice import Advice as TrainAdvice
     from perfpass.deploy.train_cost import TrainCost
     from perfpass.deploy.train_network import NetworkTrainCost
     from perfpass.devices import Device
@@ -132,6 +133,13 @@ class Client:
         from perfpass.serve import results
 
         return results.train_cost(self._ask("train-cost", {"model": model}, {"device": device, **how}))
+
+    def train_advice(self, model: Any, device: str, **how: Any) -> TrainAdvice:
+        """What takes less memory than `train_cost` says, by its price in time."""
+        from perfpass.serve import results
+
+        how["advise"] = True
+        return results.train_advice(self._ask("train-cost", {"model": model}, {"device": device, **how}))
 
     def devices(self) -> tuple[Device, ...]:
         """The server's devices."""

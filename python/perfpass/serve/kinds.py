@@ -118,26 +118,14 @@ def _diff(old: Any, new: Any, **given: Any) -> Any:
     return diff(old, new, **given)
 
 
-def _train_cost(model: Any, *, lora_targets: Any = None, **given: Any) -> Any:
-    from perfpass.deploy.train_cost import train_cost
-    from perfpass.deploy.train_network import is_language_model, train_network_cost
+def _train_cost(model: Any, **given: Any) -> Any:
+    from perfpass.deploy.train_answer import train_answer
 
     if isinstance(model, bytes):
         raise ArgumentError("train-cost is asked of a model by its name or its config.json, not of a file")
-    if not is_language_model(model):
-        wrong = next((name for name in given if name not in _OF_NETWORKS), "lora_targets" if lora_targets else None)
-        if wrong is not None:
-            raise ArgumentError(f"{wrong} has no meaning here: it is of language models, which {model} is not")
-        return train_network_cost(model, **given)
-    if lora_targets is not None:
-        given["lora_targets"] = tuple(lora_targets)
-    return train_cost(model, **given)
+    return train_answer(model, **given)
 
 
-_OF_NETWORKS = (
-    *("device", "gpus", "sharding", "micro_batch", "global_batch", "precision", "optimizer", "recompute", "offload"),
-    *("host_gb_s", "fabric_gb_s", "region", "carbon_intensity", "pue"),
-)
 _RESNET = {"device": "a100-80gb", "batch": 32, "precision": "amp"}
 _CHAT = {"model": "llama-3.1-8b", "device": "h100"}
 _INTERVALS = ("latency_ms", "throughput_per_s", "peak_memory_bytes", "energy_j", "power_w")
@@ -219,6 +207,7 @@ KINDS: Mapping[str, Kind] = {
             {
                 "a run of 10 billion tokens": {**_CHAT, "gpus": 8, "sharding": "zero3", "tokens": 1e10},
                 "a network on eight GPUs": {"model": "resnet50", "device": "a100", "gpus": 8, "micro_batch": 64},
+                "what takes less memory": {"model": "resnet50", "device": "a100", "micro_batch": 64, "advise": True},
             },
             ("schema", "fits_probability", "step_s", "step_parts_s", "notes"),
         ),

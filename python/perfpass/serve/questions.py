@@ -239,7 +239,15 @@ class TrainCost(Question):
     frozen: _Text = Field(None, description="Of weights beside adapters: none, int8, nf4.")
     dora: bool | None = None
     fabric_gb_s: _Number = None
+    layout: _Text = Field(None, description="Of a network: nchw (default) or nhwc.")
+    dims: _Sizes = None
+    input_shape: _Shapes = None
     tokens: _Number = Field(None, description="Of the run; the answer then has hours, energy and money.")
+    samples: _Number = Field(None, description="Of an epoch, instead of tokens.")
+    epochs: _Number = Field(None, description="Of the samples (1).")
     region: _Text = None
     carbon_intensity: _Number = None
     pue: _Number = None
+    advise: bool | None = Field(
+        None, description="What takes less memory, also where it fits; where it does not, the answer always says so."
+    )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from perfpass.deploy.choose import Choice
     from perfpass.deploy.difference import Difference
     from perfpass.deploy.fit import Fit
+    from perfpass.deploy.train_advice import Advice as TrainAdvice
     from perfpass.deploy.train_cost import TrainCost
     from perfpass.deploy.train_network import NetworkTrainCost
     from perfpass.devices import Device
@@ -165,6 +166,16 @@ def train_cost(document: Any) -> TrainCost | NetworkTrainCost:
         memory_bytes=document["device_memory_bytes"],
         **{name: None if value is None else _plain(value) for name, value in optional.items()},
     )
+
+
+@_read_whole
+def train_advice(document: Any) -> TrainAdvice:
+    """Of /train-cost, which was asked for it; what each change then takes is not sent whole."""
+    from perfpass.deploy.train_advice import Advice, Change
+
+    names = [one.name for one in dataclasses.fields(Change) if one.name != "found"]
+    changes = tuple(Change(found=None, **{name: one[name] for name in names}) for one in document["advice"])
+    return Advice(train_cost(document), changes)
 
 
 def _network_train_cost(document: Any) -> NetworkTrainCost:

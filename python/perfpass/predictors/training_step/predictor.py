@@ -58,7 +58,9 @@ _FROZEN = "a part of the parameters is frozen; only steps that train all of them
 
 def options(device: Device, precision: str, optimizer: str) -> StepOptions:
     """How present PyTorch runs a step: lists of tensors on GPUs, fused attention, fresh gradients."""
-    return StepOptions(optimizer=optimizer, foreach=device.kind == "gpu", autocast=precision.startswith("amp"))
+    gpu = device.kind == "gpu"
+    cache = 0.0 if gpu else float(device.l3_bytes or device.l2_bytes)
+    return StepOptions(optimizer, foreach=gpu, cache_bytes=cache, autocast=precision.startswith("amp"))
 
 
 @dataclass(frozen=True, eq=False)

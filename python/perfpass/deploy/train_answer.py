@@ -1,0 +1,123 @@
+"""What training a model takes, of a language model or of any network alike, and what would take less memory beside it.
+
+One way for the command, the server and the tools: what has a meaning of which model, and when advice is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from perfpass.deploy.train_cost import TrainCost, train_cost
+from perfpass.deploy.train_network import is_language_model, train_network_cost
+from perfpass.errors import ArgumentError
+from perfpass.text import shown_value
+
+if TYPE_CHECKING:
+    from perfpass.deploy.train_advice import Advice
+    from perfpass.deploy.train_network import NetworkTrainCost
+    from perfpass.devices import Device
+
+_SEQUENCE = 4096  # of `perfpass.train_cost`
+_OF_NETWORKS = ("layout", "dims", "input_shape")
+_OF_BOTH = (
+    *("gpus", "micro_batch", "global_batch", "precision", "optimizer", "sharding", "recompute", "offload"),
+    *("fabric_gb_s", "host_gb_s", "samples", "region", "carbon_intensity", "pue", "price_table", "calibration"),
+)
+
+
+@dataclass(frozen=True)
+class TrainAnswer:
+    """``found``, and the ``advice`` beside it: None where it fits and nobody asked."""
+
+    found: TrainCost | NetworkTrainCost
+    advice: Advice | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether it fits with nine chances in ten."""
+        return self.found.predicted.fits if isinstance(self.found, TrainCost) else self.found.fits
+
+    def to_dict(self) -> dict[str, Any]:
+        """Strict JSON."""
+        return self.found.to_dict() | ({"advice": self.advice.to_dict()["changes"]} if self.advice else {})
+
+    def __str__(self) -> str:
+        return f"{self.found}\n\n{self.advice}" if self.advice else str(self.found)
+
+
+def train_answer(
+    model: Any,
+    device: str | Device,
+    *,
+    advise: bool = False,
+    notes: Sequence[str] = (),
+    named: Callable[[str], str] = str,
+    **asked: Any,
+) -> TrainAnswer:
+    """What training ``model`` takes; with ``advise``, or where it does not fit, also what takes less memory.
+
+    ``asked``: as of `perfpass.train_cost` for a language model, else of `perfpass.train_network_cost`; with them
+    ``samples`` of an epoch and ``epochs``. ``notes`` stand after those of a language model's answer; ``named`` as of
+    `arguments`.
+
+    Raises ArgumentError for what has no meaning of the model, and what either function raises.
+    """
+    of_language, asked = arguments(model, asked, named)
+    if not of_language:
+        from perfpass.deploy.train_network_advice import train_network_advice
+
+        network = train_network_cost(model, device, **asked)
+        wanted = advise or not network.fits
+        return TrainAnswer(network, train_network_advice(model, device, first=network, **asked) if wanted else None)
+    from perfpass.deploy.train_advice import train_advice
+
+    found = train_cost(model, device, **asked)
+    found = replace(found, notes=(*found.notes, *notes))
+    wanted = advise or not found.predicted.fits
+    return TrainAnswer(found, train_advice(model, device, **asked) if wanted else None)
+
+
+def arguments(model: Any, asked: dict[str, Any], named: Callable[[str], str] = str) -> tuple[bool, dict[str, Any]]:
+    """Whether ``model`` is a language model, and its function's arguments of what was ``asked`` of any model.
+
+    ``named``: what whoever asks calls an argument. Raises ArgumentError for what has no meaning of the model, and what
+    reading it raises.
+    """
+    asked = dict(asked)
+    samples = _samples(asked.pop("samples", None), asked.pop("epochs", None), named)
+    if samples is not None and "tokens" in asked:
+        raise ArgumentError(f"{named('tokens')} and {named('samples')} both say how long the run is; give one of them")
+    if not is_language_model(model):
+        others = [name for name in asked if name not in (*_OF_NETWORKS, *_OF_BOTH)]
+        _refuse(asked, others, f"{_called(model)} is no language model whose layouts are known", named)
+        return False, asked if samples is None else asked | {"samples": samples}
+    _refuse(asked, _OF_NETWORKS, f"{_called(model)} is a language model, of given sizes", named)
+    if "lora_targets" in asked:
+        asked["lora_targets"] = tuple(asked["lora_targets"])
+    if samples is not None:
+        asked["tokens"] = samples * asked.get("sequence", _SEQUENCE)
+    return True, asked
+
+
+def _samples(samples: float | None, epochs: float | None, named: Callable[[str], str]) -> float | None:
+    """Of the run."""
+    if samples is None:
+        if epochs is not None:
+            raise ArgumentError(f"{named('epochs')} are of {named('samples')}; give how many an epoch has")
+        return None
+    for name, value in (("samples", samples), ("epochs", epochs)):
+        if value is not None and not value > 0:
+            raise ArgumentError(f"{named(name)} is {value:g}; it must be above 0")
+    return float(samples * (1 if epochs is None else epochs))
+
+
+def _called(model: Any) -> str:
+    return model if isinstance(model, str) else shown_value(model)
+
+
+def _refuse(asked: dict[str, Any], names: Sequence[str], why: str, named: Callable[[str], str]) -> None:
+    wrong = next((name for name in names if name in asked), None)
+    if wrong is not None:
+        raise ArgumentError(f"{named(wrong)} has no meaning here: {why}")
