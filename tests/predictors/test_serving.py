@@ -12,10 +12,9 @@ import perfpass
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError
 from perfpass.llm import Parallelism, Quantization, Serving, language_model
-from perfpass.predictors.serving.base import CONSTANTS, Sizes, bounded, host_s, kept_tokens, prior, terms, times
-from perfpass.predictors.serving.features import beside, describe
+from perfpass.predictors.serving.base import CONSTANTS, bounded, host_s, kept_tokens, prior, terms, times
+from perfpass.predictors.serving.features import describe
 from perfpass.predictors.serving.predictor import ServingPredictor
-from perfpass.predictors.serving.widths import lacks
 
 LOAD = {"input_length": 1024, "output_length": 1024, "concurrency": 16}
 
@@ -34,23 +33,6 @@ def test_a_prediction_is_whole_and_its_json_strict():
     assert shown["output_tokens_per_s"]["median"] == pytest.approx(rate * LOAD["output_length"])
     assert shown["support"]["level"] == "near"
     assert str(found).count("\n") > 6
-
-
-def test_a_precision_of_experts_is_known_by_mixtures_alone():
-    known = ServingPredictor.load().known
-    assert "bf16/bf16" in known.quantizations["vllm"] and "bf16" not in known.experts["vllm"]
-    assert set(known.experts["trtllm"]) == {"fp8", "fp8_block", "mxfp4", "nvfp4"}
-    for name, precision, lack in (
-        ("qwen3-32b", "bf16", 0.0),
-        ("qwen3-30b-a3b", "bf16", 1.0),
-        ("qwen3-30b-a3b", "fp8", 0.0),
-    ):
-        model, on = language_model(name), device("h200")
-        serving = Serving(**LOAD, runtime="vllm", quantization=Quantization(precision, precision, precision))
-        w = describe(model, name, on, serving)
-        sizes, nothing = Sizes.of(serving), np.zeros(1)
-        found = lacks(known, name, model, on, serving, sizes, apart=0.0, waiting=nothing, others=beside(w.terms))
-        assert found["precision"] == lack, (name, precision)
 
 
 def test_measured_configurations_are_hit():

@@ -32,7 +32,7 @@ WORDS: Mapping[str, str] = {
     "architecture": "a GPU architecture that was not learned from",
     "vendor": "a vendor none of whose boards was learned from",
     "set-up": "a set-up (runtime, precision, GPUs) unlike those learned from",
-    "precision": "a precision (of a mixture: of its experts) that was not learned from with this runtime",
+    "precision": "a precision that was not learned from with this runtime",
     "version": "a version older than those learned from",
     "load": "prompts, answers or a load beyond what was learned from",
     "others": "other requests in flight, whose prompts come first",
@@ -55,17 +55,12 @@ _NO_WORK = ("output_length", "GPUs per replica")
 
 @dataclass(frozen=True)
 class Measured:
-    """What records hold: families by device, quantizations and versions by runtime, and ranges of sizes.
-
-    ``experts``: by runtime, what experts of mixtures were multiplied in. Their kernels are others than those of dense
-    products, so that a dense model in a precision says nothing of them.
-    """
+    """What records hold: families by device, quantizations and versions by runtime, and ranges of sizes."""
 
     families: Mapping[str, Collection[str]]
     architectures: Collection[str]
     vendors: Collection[str]
     quantizations: Mapping[str, Collection[str]]
-    experts: Mapping[str, Collection[str]]
     versions: Mapping[str, Collection[str]]
     ranges: Mapping[str, tuple[float, float]]
 
@@ -78,7 +73,6 @@ class Measured:
             manifest["architectures"],
             manifest["vendors"],
             {name: found["quantizations"] for name, found in runtimes.items()},
-            {name: found["experts"] for name, found in runtimes.items()},
             {name: found["versions"] for name, found in runtimes.items()},
             {name: (float(low), float(high)) for name, (low, high) in manifest["ranges"].items()},
         )
@@ -116,9 +110,6 @@ def lacks(
     device_seen = device.id in known.families
     pair_seen = device_seen and family in known.families[device.id]
     used = f"{serving.quantization.gemm}/{serving.quantization.moe}".replace("fp16", "bf16")
-    experts = serving.quantization.moe.replace("fp16", "bf16")
-    precision_seen = used in known.quantizations.get(serving.runtime, ())
-    precision_seen &= not model.is_mixture or experts in known.experts.get(serving.runtime, ())
     version = serving.runtime_version
     if year is None:
         stated = version and version not in known.versions.get(serving.runtime, ())
@@ -132,7 +123,7 @@ def lacks(
         "architecture": float(not device_seen and device.architecture not in known.architectures),
         "vendor": float(device.vendor not in known.vendors),
         "set-up": min(apart / _SET_UP, 2.0),
-        "precision": float(not precision_seen),
+        "precision": float(used not in known.quantizations.get(serving.runtime, ())),
         "version": max(OLDEST_YEAR - year, 0.0) / _YEARS,
         "load": sum(less + more for less, more in _outside(known, model, serving, sizes).values()),
         "others": others,

@@ -57,12 +57,6 @@ class Dataset:
         return ~np.asarray(self.rows.disaggregated)
 
     @property
-    def experts(self) -> np.ndarray:
-        """[N] what the experts of mixtures were multiplied in, "" of dense models."""
-        moe = np.array([str(used).partition("/")[2] for used in self.workloads.texts["quantization"]])
-        return np.where(self.workloads.numbers["moe_bytes"] > 0, moe, "")
-
-    @property
     def queued(self) -> np.ndarray:
         """[N] whether the first token waited in a queue."""
         return np.asarray(self.rows.caveats.str.contains("queueing"))

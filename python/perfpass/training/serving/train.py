@@ -93,7 +93,6 @@ def _measured(data: Dataset) -> dict[str, Any]:
         "runtimes": {
             str(name): {
                 "quantizations": sorted(set(quantization[part.index].tolist())),
-                "experts": sorted(set(data.experts[part.index].tolist()) - {""}),
                 "versions": sorted(set(part.runtime_version) - {""}),
             }
             for name, part in rows.groupby("runtime")

@@ -59,7 +59,6 @@ def held_out_errors(
     kind, missing = _KINDS[level]
     quantization, runtime = (data.workloads.texts[name].astype(str) for name in ("quantization", "runtime"))
     precision = np.char.add(np.char.add(runtime, "|"), quantization)
-    experts = np.where(data.experts == "", "", np.char.add(np.char.add(runtime, "|"), data.experts))
     device = data.rows.device.to_numpy(dtype=str)
     architecture = np.array([find_device(name).architecture for name in device])
     parts, rows = [], []
@@ -71,9 +70,7 @@ def held_out_errors(
         lacks: dict[str, Any] = dict.fromkeys(CAUSES, 0.0) | dict.fromkeys(missing, 1.0)
         lacks["measurement"] = 1.0
         lacks["set-up"] = np.minimum(np.array(known.set_up_apart(data.workloads.take(test))) / 3.0, 2.0)
-        precision_seen = np.isin(precision[test], precision[fold.train])
-        experts_seen = (experts[test] == "") | np.isin(experts[test], experts[fold.train])
-        lacks["precision"] = (~(precision_seen & experts_seen)).astype(float)
+        lacks["precision"] = (~np.isin(precision[test], precision[fold.train])).astype(float)
         unseen = ~np.isin(device[test], device[fold.train])
         lacks["architecture"] = (unseen & ~np.isin(architecture[test], architecture[fold.train])).astype(float)
         lacks["others"] = beside(data.workloads.terms.take(test)) if target == "ttft" else 0.0
