@@ -139,8 +139,8 @@ def understood(model: str | os.PathLike[str]) -> ModelArgument:
     content = None if mode is None else _content(path, mode)
     if content is not None:
         with contextlib.suppress(FileError):
-            if found := formats.recognised(content):
-                return ModelArgument("file", text, format=found.name)
+            if known := formats.recognised(content):
+                return ModelArgument("file", text, format=known.name)
         if content.is_gguf and not content.is_folder:
             return ModelArgument("hf", text)
     _refuse_unread(path, suffix)

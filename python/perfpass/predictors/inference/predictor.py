@@ -119,10 +119,10 @@ class InferencePredictor(RatioTrees):
 
         So one more of them never makes a network faster.
         """
-        strange = self._strange(networks)
-        if not np.logical_or.reduce(strange) or not np.logical_or.reduce(self._fade(way, distance)):
+        unlearned = self._unlearned(networks)
+        if not np.logical_or.reduce(unlearned) or not np.logical_or.reduce(self._fade(way, distance)):
             return networks
-        return networks.without(strange)
+        return networks.without(unlearned)
 
     def knows(self, device: Device) -> bool:
         """Whether records of the device, or of the GPU that it is a slice of, are in the corpus."""
