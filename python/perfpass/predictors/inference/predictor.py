@@ -114,15 +114,17 @@ class InferencePredictor(RatioTrees):
         """
         return super()._where(_learned_in(way))
 
-    def _looked_at(self, networks: Tables, way: Way, distance: np.ndarray) -> Tables:
+    def _looked_at(self, networks: Tables, kinds: Kinds, way: Way, distance: np.ndarray) -> Tables:
         """Trees do not look at operators that no network had: what these take is in the base, and moves no correction.
 
         So one more of them never makes a network faster.
         """
-        unlearned = self._unlearned(networks)
-        if not np.logical_or.reduce(unlearned) or not np.logical_or.reduce(self._fade(way, distance)):
+        spoken_of = self._fade(way, distance)
+        if way.device.kind == "gpu":  # where operators answer for what has no convolution
+            spoken_of = spoken_of * kinds.convolves
+        if not np.logical_or.reduce(kinds.strange & (spoken_of > 0.0)):
             return networks
-        return networks.without(unlearned)
+        return networks.without(self._unlearned(networks))
 
     def knows(self, device: Device) -> bool:
         """Whether records of the device, or of the GPU that it is a slice of, are in the corpus."""

@@ -252,7 +252,7 @@ class RatioTrees(ABC):
         sizes[:, :-3], sizes[:, -3], sizes[:, -2], sizes[:, -1] = ladder.RUNGS, least, most, batch
         networks = ladder.at_batches(tables, batch, sizes)
         vectors = at(networks, sizes.ravel(), way)
-        where, looked_at = self._where(whole), self._looked_at(networks, way, distance)
+        where, looked_at = self._where(whole), self._looked_at(networks, kinds, way, distance)
         seen = vectors if where is way and looked_at is networks else at(looked_at, sizes.ravel(), where)
         learned = self._learned(seen.values, sizes, whole, distance, threads)
         by_trees = self._log_seconds(vectors, learned, way, kinds)
@@ -320,7 +320,7 @@ class RatioTrees(ABC):
             return way
         return replace(way, device=find_device(reference))
 
-    def _looked_at(self, networks: Tables, way: Way, distance: np.ndarray) -> Tables:
+    def _looked_at(self, networks: Tables, kinds: Kinds, way: Way, distance: np.ndarray) -> Tables:
         """What trees look at of ``networks`` (N at K batch sizes), whose distances are ``distance`` [N]."""
         return networks
 
