@@ -225,6 +225,31 @@ TEST(a_session_of_onnx_runtime_is_read_as_its_model) {
               "2 nodes or more");
 }
 
+TEST(attributes_whose_names_are_one_string_of_the_file_are_told_apart) {
+  const auto flatten = [](std::string_view output, std::int64_t axis) {
+    const Item attribute = table({{0, text("axis")}, {2, scalar<std::int32_t>(2)}, {4, scalar(axis)}});
+    return ort_node("Flatten", {text("x")}, {text(output)}, {attribute});
+  };
+  std::string bytes = ort_model(table({{1, list({ort_value("x", {2, 3, 5})})},
+                                       {2, list({flatten("y", 1), flatten("z", 2)})},
+                                       {5, list({text("x")})},
+                                       {6, list({text("y"), text("z")})}}));
+  const std::size_t first = bytes.find("axis") - 4, second = bytes.find("axis", first + 8) - 4;
+  bool is_shared = false;
+  for (std::size_t at = 0; at < first; ++at) {
+    std::uint32_t offset;
+    std::memcpy(&offset, bytes.data() + at, sizeof offset);
+    if (at + offset != first) continue;
+    offset = static_cast<std::uint32_t>(second - at);
+    std::memcpy(bytes.data() + at, &offset, sizeof offset);
+    is_shared = true;
+  }
+  CHECK(is_shared);
+  const OpGraph graph = read(bytes, FlatBufferFormat::ort);
+  CHECK_EQUAL(graph.shape(graph.node_outputs(0)[0])[0], 2);
+  CHECK_EQUAL(graph.shape(graph.node_outputs(1)[0])[0], 6);
+}
+
 TEST(subgraphs_within_subgraphs_end_at_a_bound) {
   Item graph = table({{2, list({ort_node("Relu", {text("x")}, {text("y")}, {})})}});
   for (int depth = 0; depth < 40; ++depth) {

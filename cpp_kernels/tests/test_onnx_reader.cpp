@@ -4,6 +4,7 @@
 #include <array>
 #include <cstring>
 #include <memory_resource>
+#include <unordered_set>
 
 #include "check.hpp"
 #include "onnx/file.hpp"
@@ -86,6 +87,21 @@ TEST(names_that_differ_in_one_byte_have_hashes_that_differ) {
       std::string other = name;
       other[at] = 'b';
       CHECK(onnx::NameTable::hash(name) != onnx::NameTable::hash(other));
+    }
+  }
+}
+
+TEST(no_word_of_a_name_makes_the_rest_of_it_count_for_nothing) {
+  // The constants of the hash, which stand in its source for all to read.
+  for (const std::uint64_t word : {0xd6e8feb86659fd93ULL, 0xa3b195354a39b70dULL}) {
+    std::string chosen(sizeof word, '\0');
+    std::memcpy(chosen.data(), &word, sizeof word);
+    for (const std::string& behind : {std::string(), std::string("tail"), std::string(40, 'a')}) {
+      std::unordered_set<std::uint32_t> hashes;
+      for (int i = 0; i < 100; ++i) {
+        hashes.insert(onnx::NameTable::hash(std::to_string(10'000'000 + i) + chosen + behind));
+      }
+      CHECK_EQUAL(hashes.size(), std::size_t{100});
     }
   }
 }

@@ -36,11 +36,6 @@ bool is_plain(Text text) {
   const auto special = [](std::uint64_t word) {
     return (word | ((word & ~kHigh) + kOnes) | ~((word & ~kHigh) + 0x60 * kOnes)) & kHigh;
   };
-  const auto word = [](const char* at) {
-    std::uint64_t value;
-    std::memcpy(&value, at, sizeof value);
-    return value;
-  };
   const char* at = text.data();
   std::size_t left = text.size();
   for (; left >= 8; at += 8, left -= 8) {

@@ -151,7 +151,8 @@ class Reader {
                                           Kind::graph, Kind::reals, Kind::integers, Kind::texts, Kind::other,
                                           Kind::other, Kind::other, Kind::other};
     onnx::Attribute result;
-    result.name = stored.text(attribute::kName);
+    // A place of its own tells an attribute from others (KnownNodes); in the file several may share one string.
+    result.name = arena_text(arena_, stored.text(attribute::kName));
     const auto type = stored.scalar<std::int32_t>(attribute::kType);
     result.kind = type >= 0 && type < static_cast<std::int32_t>(kKinds.size()) ? kKinds[type] : Kind::other;
     switch (result.kind) {

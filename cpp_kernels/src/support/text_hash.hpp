@@ -24,9 +24,10 @@ inline std::uint64_t hash_text(std::string_view text) noexcept {
   std::uint64_t h = seed ^ text.size();
   const char* at = text.data();
   std::size_t left = text.size();
-  for (; left > 16; at += 16, left -= 16) h = mix(text_word(at, 8) ^ h, text_word(at + 8, 8));
+  // The seed is in both factors: a word that made one of them zero would make all else count for nothing.
+  for (; left > 16; at += 16, left -= 16) h = mix(text_word(at, 8) ^ h, text_word(at + 8, 8) ^ seed);
   const std::size_t first = std::min<std::size_t>(left, 8);
-  return mix(mix(text_word(at, first) ^ h, text_word(at + first, left - first)), seed);
+  return mix(mix(text_word(at, first) ^ h, text_word(at + first, left - first) ^ seed), seed);
 }
 
 }  // namespace perfpass
