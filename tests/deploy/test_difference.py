@@ -128,6 +128,7 @@ def test_operators_that_are_added_are_no_sure_speed_up(device, batch):
 def test_a_part_that_is_told_otherwise_widens_a_ratio_by_its_share():
     own = (0.1, (("operators", 0.75), ("measurement", 0.25)))
     assert widened(own, 0.0, 1.0) == own and widened(own, 1.0, 1.0)[0] == 1.0
+    assert widened((0.0, ()), 0.5, 0.0) == (0.0, ())
     width, causes = widened(own, 0.1, 1.0)
     assert width == pytest.approx(0.1 * math.sqrt(2))
     assert causes == ((ANOTHER_ROAD, pytest.approx(0.5)), ("operators", pytest.approx(0.375)), ("measurement", 0.125))

@@ -290,6 +290,17 @@ def test_one_operator_that_nothing_was_learned_of_makes_no_other_network_of_it(w
     assert any("erf" in reason for reason in found[1].support.reasons)
 
 
+@pytest.mark.parametrize("times", [4, 8])
+def test_a_slice_is_not_faster_for_operators_that_nothing_was_learned_of(predictor, times):
+    """Their share of the time, by which a network is priced by its operators, is that on the whole GPU."""
+    known = convolution(4, channels=128, pixels=784)
+    strange = known | {"op": "erf", "macs": 0, "weight_bytes": 0, "kernel_area": 0, "m": 0, "n": 0, "k": 0}
+    rows, board = table([known] * times + [strange | {"flops": known["output_elements"]}]), "h100-sxm5-80gb"
+    slices = [f"{board}:{profile}" for profile in ("1g.10gb", "2g.20gb", "3g.40gb", "4g.40gb", "7g.80gb")]
+    found = [predictor.predict(rows, 4, Way(devices.device(name), "amp")).median_s for name in (*slices, board)]
+    assert found == sorted(found, reverse=True)
+
+
 @pytest.mark.parametrize("board", ["a100-sxm4-80gb", "a10", "h100-sxm5-80gb"])
 def test_tf32_is_fp32_with_faster_products(recorded, board):
     """Convolutions take TF32 either way, so that a network of them takes one time, and a transformer less."""

@@ -56,7 +56,7 @@ def widened(found: Found, share: float, apart: float) -> Found:
     That part is known as two figures that share nothing are, whose log half-width is ``apart``; squares add, and the
     whole is no wider than them.
     """
-    if not share:
+    if not share * apart:
         return found
     width, causes = found
     both, other = width**2 + (share * apart) ** 2, (share * apart) ** 2

@@ -117,7 +117,7 @@ class InferencePredictor(RatioTrees):
     def _looked_at(self, networks: Tables, kinds: Kinds, way: Way, distance: np.ndarray) -> Tables:
         """Trees do not look at operators that no network had: what these take is in the base, and moves no correction.
 
-        So one more of them never makes a network faster.
+        So by what was learned one more of them never makes a network faster; `_beyond_trees` may, as it hands over.
         """
         spoken_of = self._fade(way, distance)
         if way.device.kind == "gpu":  # where operators answer for what has no convolution
@@ -183,7 +183,9 @@ class InferencePredictor(RatioTrees):
         total = found.total
         if way.precision == _FASTER_FP32:
             total = np.minimum(total, times.seconds(networks, way).total)
-        unlearned = networks.sums(found.row * self._unlearned(networks)) / found.total
+        # Of the whole GPU, as the correction is: a share of each slice's own would make one faster than a larger one.
+        of = found if way.device.parent is None else times.seconds(networks, _learned_in(self.whole(way)))
+        unlearned = networks.sums(of.row * self._unlearned(networks)) / of.total
         kept = fade(unlearned, _STRANGE).reshape(-1, steps)
         share = trees[priced, None] * kept
         handed_over[priced] = trees[priced, None] - share
