@@ -18,10 +18,6 @@ constexpr std::size_t kMostNodes = 1'000'000;
 constexpr std::size_t kMostPlaces = 256;              // that one operation reads: each is sought among those before it
 constexpr std::uint32_t kInline = ~std::uint32_t{0};  // in a signature: a constant that stands in the operation
 
-struct TextHash {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const noexcept { return hash_text(text); }
-};
 using Numbers = std::unordered_map<std::string, std::uint32_t, TextHash, std::equal_to<>>;
 
 class Reading {

@@ -6,6 +6,7 @@
 
 #include "perfpass/error.hpp"
 #include "support/text.hpp"
+#include "support/text_hash.hpp"
 
 namespace perfpass::onnx {
 namespace {
@@ -52,7 +53,7 @@ void add_symbols(std::set<std::string, std::less<>>& symbols, const ValueInfo& i
 
 InputShapes::InputShapes(const Model& model, const OnnxOptions& options, std::pmr::memory_resource& arena)
     : arena_(arena) {
-  std::unordered_set<Text> fed;  // a constant may be declared as an input too; inputs are few
+  std::unordered_set<Text, TextHash> fed;  // a constant may be declared as an input too; inputs are few
   for (const ValueInfo& info : model.graph->inputs) fed.insert(info.name);
   for (const Constant& c : model.graph->initializers) fed.erase(c.name);
   for (const ValueInfo& info : model.graph->inputs) {

@@ -16,6 +16,7 @@
 #include "perfpass/error.hpp"
 #include "support/reading_arena.hpp"
 #include "support/text.hpp"
+#include "support/text_hash.hpp"
 #include "support/text_word.hpp"
 
 namespace perfpass::onnx {
@@ -435,7 +436,7 @@ void Lowering::lower_call(Scope& scope, const Node& node, const Function& functi
 }
 
 std::vector<OnnxInput> declared_inputs(const Model& model) {
-  std::unordered_set<std::string_view> constants;
+  std::unordered_set<std::string_view, TextHash> constants;
   for (const Constant& constant : model.graph->initializers) constants.insert(constant.name);
   std::vector<OnnxInput> inputs;
   for (const ValueInfo& info : model.graph->inputs) {

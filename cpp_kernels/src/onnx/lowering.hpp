@@ -16,6 +16,7 @@
 #include "onnx/name_table.hpp"
 #include "perfpass/error.hpp"
 #include "perfpass/graph.hpp"
+#include "support/text_hash.hpp"
 
 namespace perfpass::onnx {
 
@@ -158,9 +159,9 @@ class Lowering {
   std::pmr::memory_resource& arena_;
   InputShapes shapes_;
   GraphBuilder builder_;
-  std::unordered_map<std::string, std::size_t> function_index_;  // by domain, name and overload
-  std::vector<Extent> function_extents_;                         // nodes 0: not counted yet
-  bool has_bytes_ = false;                                       // constants of 8 bits or less exist
+  std::unordered_map<std::string, std::size_t, TextHash> function_index_;  // by domain, name and overload
+  std::vector<Extent> function_extents_;                                   // nodes 0: not counted yet
+  bool has_bytes_ = false;                                                 // constants of 8 bits or less exist
   KnownNodes known_;
   std::vector<const Value*> input_values_;  // buffers of lower_operator
   std::vector<Value> output_values_;

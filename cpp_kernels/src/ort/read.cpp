@@ -11,6 +11,7 @@
 #include "perfpass/error.hpp"
 #include "support/arena_list.hpp"
 #include "support/text.hpp"
+#include "support/text_hash.hpp"
 
 namespace perfpass::ort {
 namespace {
@@ -98,7 +99,7 @@ class Reader {
 
     const References values = stored.references(graph::kValues);
     const auto infos = arena_list<onnx::ValueInfo>(arena_, values.size());
-    std::unordered_map<Text, const onnx::ValueInfo*> by_name(values.size());
+    std::unordered_map<Text, const onnx::ValueInfo*, TextHash> by_name(values.size());
     for (std::size_t i = 0; i < values.size(); ++i) {
       infos[i] = value_info(values.table(i));
       by_name.emplace(infos[i].name, &infos[i]);

@@ -4,6 +4,7 @@
 #include "perfpass/error.hpp"
 #include "stablehlo/flattener.hpp"
 #include "support/text.hpp"
+#include "support/text_hash.hpp"
 
 namespace perfpass::stablehlo {
 
@@ -31,7 +32,7 @@ void Flattener::declare(const Function& main) {
     if (!used.insert(argument.name).second) argument.name += "#" + std::to_string(i);
     used.insert(argument.name);
   }
-  std::unordered_map<std::string_view, Value> by_name;
+  std::unordered_map<std::string_view, Value, TextHash> by_name;
   for (const MainArgument& argument : g_.arguments) by_name.emplace(argument.name, argument.value);
   for (const auto& [name, shape] : shapes_) {
     const auto found = by_name.find(name);

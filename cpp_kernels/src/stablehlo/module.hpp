@@ -10,6 +10,7 @@
 #include "perfpass/dtype.hpp"
 #include "perfpass/stablehlo_reader.hpp"
 #include "stablehlo/codes.hpp"
+#include "support/text_hash.hpp"
 
 namespace perfpass::stablehlo {
 
@@ -67,8 +68,9 @@ struct Module {
   std::vector<Region> regions;
   std::vector<ValueId> operands;
   std::vector<Function> functions;
-  std::unordered_map<std::string_view, std::uint32_t> function_by_name;
-  std::unordered_map<std::string_view, std::string_view> location_by_alias;  // "#loc12" -> what stands in loc(...)
+  std::unordered_map<std::string_view, std::uint32_t, TextHash> function_by_name;
+  std::unordered_map<std::string_view, std::string_view, TextHash>
+      location_by_alias;  // "#loc12" -> what stands in loc(...)
 
   /// The name in a location: "jit(f)/Dense_0/dot_general" of `loc("jit(f)/Dense_0/dot_general"(#loc3))`; may be empty.
   std::string_view location_name(std::string_view location) const;

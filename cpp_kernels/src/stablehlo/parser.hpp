@@ -98,8 +98,8 @@ class Parser {
   TextCursor c_;
   const StablehloLimits& limits_;
   Module m_;
-  std::unordered_map<std::string_view, std::uint32_t> type_ids_;
-  std::unordered_map<std::string_view, ValueId> named_;
+  std::unordered_map<std::string_view, std::uint32_t, TextHash> type_ids_;
+  std::unordered_map<std::string_view, ValueId, TextHash> named_;
   std::vector<ValueId> numbered_;
   std::vector<ValueId> stack_;  // operands of the operations that are being read
   std::vector<Argument>* generic_arguments_ = nullptr;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string_view>
 
@@ -29,5 +30,12 @@ inline std::uint64_t hash_text(std::string_view text) noexcept {
   const std::size_t first = std::min<std::size_t>(left, 8);
   return mix(mix(text_word(at, first) ^ h, text_word(at + first, left - first) ^ seed), seed);
 }
+
+/// Of tables whose keys are texts of a file: the standard library's hash is the same everywhere, and names that collide
+/// are easily made for it.
+struct TextHash {
+  using is_transparent = void;
+  std::size_t operator()(std::string_view text) const noexcept { return hash_text(text); }
+};
 
 }  // namespace perfpass

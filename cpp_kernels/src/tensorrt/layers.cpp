@@ -16,10 +16,6 @@ constexpr std::size_t kMostAxes = 16;
 constexpr std::size_t kLongestName = 4096;
 constexpr std::size_t kLongestLabel = 80;  // of a layer in the names of its weights
 
-struct TextHash {
-  using is_transparent = void;
-  std::size_t operator()(std::string_view text) const noexcept { return hash_text(text); }
-};
 template <typename T>
 using ByText = std::unordered_map<std::string, T, TextHash, std::equal_to<>>;
 
