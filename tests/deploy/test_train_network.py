@@ -116,6 +116,7 @@ def test_the_command_takes_any_network(capsys):
         (["--search"], "needs a global batch"),
         (["--epochs", "2"], "--epochs are of --samples"),
         (["--samples", "9", "--tokens", "9"], "--tokens and --samples"),
+        (["--samples", "M"], "'M' is no number; give one as 10B"),
     ):
         assert main([*asked, *more]) > 1
         assert said in capsys.readouterr().err

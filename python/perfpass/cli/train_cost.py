@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Sequence
 from typing import Any
 
@@ -117,7 +118,7 @@ def _tokens(text: str) -> float:
     try:
         return float(text[:-1] if factor > 1 else text) * factor
     except ValueError:
-        raise ArgumentError(f"{text!r} is no number; give one as 10B, 500M or 1e9") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is no number; give one as 10B, 500M or 1e9") from None
 
 
 def run(options: Any) -> int:

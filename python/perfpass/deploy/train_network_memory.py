@@ -83,7 +83,7 @@ def backward_bytes(run: Run) -> tuple[float, float]:
 
 
 def _checkpointed(run: Run, backward: float) -> tuple[tuple[float, float], float]:
-    """As `backward_bytes` of blocks that are checkpointed, and the share of the forward pass that runs twice.
+    """As `backward_bytes` of blocks that are checkpointed, and as `Held.again`.
 
     Under autocast a block by itself does not tell in how many bits its inputs come: the share that is left is that of
     single precision.
