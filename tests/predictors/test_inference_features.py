@@ -11,7 +11,7 @@ from operator_tables import convolution, table
 from perfpass import devices
 from perfpass.graph.table import Tables
 from perfpass.predictors import roofline
-from perfpass.predictors.inference.features import FEATURES, graph_vectors
+from perfpass.predictors.inference.features import FEATURES, MOVED_SHARE, graph_vectors
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.predictors.way import Way
 
@@ -172,6 +172,10 @@ def test_bytes_pass_the_multiprocessors_as_well_as_the_memory():
         moved = beside_memory(few, precision), beside_memory(many, precision)
         assert moved[0] / moved[1] == pytest.approx(many.sm_count / few.sm_count)
     assert beside_memory(few, "amp") == pytest.approx(2 * beside_memory(few, "fp32"))
+    # Boards of others, whose multiprocessors are of another kind, take the share that factors of groups are beside.
+    for name in ("mi300x", "arc-a770-16gb", "apple-m2-max"):
+        other = devices.device(name)
+        assert seconds(other, "fp32") == pytest.approx((1 + MOVED_SHARE) * 2e9 / other.memory_bandwidth_bytes_s)
     # An A100 has more bytes of memory for each cycle of its multiprocessors than an RTX 4090 has.
     a100, rtx = devices.device("a100-sxm4-80gb"), devices.device("rtx-4090")
     assert beside_memory(a100, "amp") / seconds(a100, "amp") > 2 * beside_memory(rtx, "amp") / seconds(rtx, "amp")
