@@ -31,8 +31,8 @@ _COMPUTE_GROUPS = np.array([GROUPS.index(g) for g in _COMPUTE_SHARES])
 # Bytes that a multiprocessor moves in a cycle in kernels of 16-bit numbers, beside the memory's time; of wider ones in
 # proportion, since a thread loads as many numbers of them.
 _SM_BYTES = 24.0
-# Of the memory's time, where multiprocessors are of another kind (other vendors') or their clock is not stated: as on the
-# boards with most rows (28, 13 and 17 %), beside which the factors of groups are fitted.
+# Of the memory's time, where multiprocessors are of another kind (other vendors') or their clock is not stated: as on
+# the boards with most rows (28, 13 and 17 %), beside which the factors of groups are fitted.
 MOVED_SHARE = 0.19
 # PyTorch's own depthwise kernel (conv_depthwise2d_forward_kernel), which fp32 takes in the usual layout: instructions
 # of an output for its indices, and of a tap for its bounds, two loads and their addresses, at half of the issue rate.
