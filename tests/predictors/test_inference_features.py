@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -11,7 +12,7 @@ from operator_tables import convolution, table
 from perfpass import devices
 from perfpass.graph.table import Tables
 from perfpass.predictors import roofline
-from perfpass.predictors.inference.features import FEATURES, graph_vectors
+from perfpass.predictors.inference.features import FEATURES, MOVED_SHARE, graph_vectors
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.predictors.way import Way
 
@@ -172,6 +173,14 @@ def test_bytes_pass_the_multiprocessors_as_well_as_the_memory():
         moved = beside_memory(few, precision), beside_memory(many, precision)
         assert moved[0] / moved[1] == pytest.approx(many.sm_count / few.sm_count)
     assert beside_memory(few, "amp") == pytest.approx(2 * beside_memory(few, "fp32"))
+    # Boards of others, whose multiprocessors are of another kind, take the share that factors of groups are beside.
+    for name in ("mi300x", "arc-a770-16gb", "apple-m2-max"):
+        other = devices.device(name)
+        assert seconds(other, "fp32") == pytest.approx((1 + MOVED_SHARE) * 2e9 / other.memory_bandwidth_bytes_s)
+    unclocked = replace(few, clock_hz=0.0)  # as a device file may leave it
+    assert beside_memory(unclocked, "fp32") == pytest.approx(MOVED_SHARE * 2e9 / few.memory_bandwidth_bytes_s)
+    depthwise = table([convolution(64, groups=256, width=4)])
+    assert np.isfinite(graph_vector(depthwise, Way(unclocked, "fp32"), ONES).base_s)
     # An A100 has more bytes of memory for each cycle of its multiprocessors than an RTX 4090 has.
     a100, rtx = devices.device("a100-sxm4-80gb"), devices.device("rtx-4090")
     assert beside_memory(a100, "amp") / seconds(a100, "amp") > 2 * beside_memory(rtx, "amp") / seconds(rtx, "amp")

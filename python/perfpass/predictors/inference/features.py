@@ -31,6 +31,9 @@ _COMPUTE_GROUPS = np.array([GROUPS.index(g) for g in _COMPUTE_SHARES])
 # Bytes that a multiprocessor moves in a cycle in kernels of 16-bit numbers, beside the memory's time; of wider ones in
 # proportion, since a thread loads as many numbers of them.
 _SM_BYTES = 24.0
+# Of the memory's time, where multiprocessors are of another kind (other vendors') or their clock is not stated: as on
+# the boards with most rows (28, 13 and 17 %), beside which the factors of groups are fitted.
+MOVED_SHARE = 0.19
 # PyTorch's own depthwise kernel (conv_depthwise2d_forward_kernel), which fp32 takes in the usual layout: instructions
 # of an output for its indices, and of a tap for its bounds, two loads and their addresses, at half of the issue rate.
 _OUTPUT_INSTRUCTIONS, _TAP_INSTRUCTIONS = 130.0, 20.0
@@ -148,10 +151,12 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
         else:
             fed = np.where(roof.group == _CONV3X3, vector * roofline.WINOGRAD_JOULES, vector)
     least_s = np.where(products, flops / fed, 0.0)
-    moving_s: np.ndarray | float = 0.0
-    if device.compute_capability is not None and device.clock_hz > 0:
+    clocked = device.compute_capability is not None and device.clock_hz > 0
+    if clocked:
         moving_s = roof.bytes / (device.sm_count * device.clock_hz * _SM_BYTES * _bytes_of(rate) / 2.0)
-    if rate not in ("fp16", "bf16") and way.layout == "nchw" and device.compute_capability is not None:
+    else:
+        moving_s = MOVED_SHARE * roof.memory_s
+    if rate not in ("fp16", "bf16") and way.layout == "nchw" and clocked:
         depthwise = (roof.group == _DEPTHWISE3) | (roof.group == _DEPTHWISE)
         instructions = _OUTPUT_INSTRUCTIONS + _TAP_INSTRUCTIONS * np.asarray(table.kernel_area, dtype=np.float64)
         issued = instructions * np.asarray(table.output_elements, dtype=np.float64)

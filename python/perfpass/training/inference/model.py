@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from perfpass.predictors.inference.features import FEATURES, RATIOS
+from perfpass.predictors.inference.features import FEATURES, MOVED_SHARE, RATIOS
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.learned.ratio_trees import UNSTATED_TORCH, fade
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
@@ -17,9 +17,9 @@ from perfpass.training.ratio_trees import PRIOR_FACTOR, HeldOut, Trees, factors,
 # Depth, columns and rounds: chosen by perfpass.training.inference.choose on families that `evaluate` does not report.
 TREES = {"max_depth": 8, "colsample_bytree": 0.15, "min_child_weight": 3.0}
 ROUNDS = 600
-# What multiprocessors take to move the bytes (`Bound.moving_s`), 28, 13 and 17 % of the memory's time on the boards
-# with most rows, is in the roofline of GPUs, and so no longer in the factor of a group without rows (`PRIOR_FACTOR`).
-MOVED = 1.19
+# What multiprocessors take to move the bytes (`Bound.moving_s`) is in the roofline of GPUs, and so no longer in the
+# factor of a group without rows (`PRIOR_FACTOR`).
+MOVED = 1.0 + MOVED_SHARE
 # The prior on group efficiencies has the weight of this share of the rows.
 PRIOR_WEIGHT = 1e-5
 # Rows of the old torchvision runs are few and noisy but the only ones on their devices and of eager fp32 on GPUs.
