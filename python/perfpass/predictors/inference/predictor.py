@@ -184,7 +184,8 @@ class InferencePredictor(RatioTrees):
         if way.precision == _FASTER_FP32:
             total = np.minimum(total, times.seconds(networks, way).total)
         # Of the whole GPU, as the correction is: a share of each slice's own would make one faster than a larger one.
-        of = found if way.device.parent is None else times.seconds(networks, _learned_in(self.whole(way)))
+        apart = way.device.parent is not None and np.logical_or.reduce(kinds.strange)
+        of = times.seconds(networks, _learned_in(self.whole(way))) if apart else found
         unlearned = networks.sums(of.row * self._unlearned(networks)) / of.total
         kept = fade(unlearned, _STRANGE).reshape(-1, steps)
         share = trees[priced, None] * kept
