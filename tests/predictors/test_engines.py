@@ -127,6 +127,30 @@ def test_a_prompt_by_metal_is_near_what_llama_cpp_s_developers_state_of_it_and_s
     assert any("pull requests" in reason for reason in found.support.reasons)
 
 
+@pytest.mark.parametrize(
+    ("device", "precision", "stated"),
+    [
+        ("m1-pro", "fp16", 12.75), ("m2-ultra", "q4_0", 94.3), ("m1-ultra", "q4_0", 83.7), ("m3-pro", "q4_0", 30.7),
+        ("m4-max", "q8_0", 54.1), ("m3", "q4_0", 21.3), ("m5-pro", "q4_0", 66.3),
+    ],
+)  # fmt: skip
+def test_a_token_by_metal_is_near_what_llama_cpp_s_developers_state_of_it(device, precision, stated):
+    """Tokens/s of 128 of Llama 2 7B (discussion 4167)."""
+    found = ask("llama-2-7b", device, precision, inputs=1, outputs=128)
+    assert 1 / found.token_s.median == pytest.approx(stated, rel=0.13)
+    assert _by_figures_of_pull_requests(found, "tokens")
+
+
+@pytest.mark.parametrize("device", ["rtx-4090", "m2-ultra"])
+def test_what_is_stated_of_a_kind_of_board_is_no_longer_told_as_another_engine_s(device):
+    """Bounds were a factor of 4.5 apart for a token and of 6 to 12 for a prompt."""
+    found = ask("llama-2-7b", device, "q4_0", inputs=512)
+    assert found.token_s.high / found.token_s.low < 2.9 and found.prompt_s.high / found.prompt_s.low < 4
+    # A board of before Ampere has neither tokens nor prompts stated, and keeps all that is not known of it.
+    turing = ask("llama-2-7b", "rtx-2080-ti", "q4_0", inputs=512)
+    assert turing.token_s.high / turing.token_s.low > 4 and turing.prompt_s.high / turing.prompt_s.low > 6
+
+
 @pytest.mark.parametrize("runtime", COUNTED)
 def test_every_engine_has_a_name_and_a_price(runtime):
     found = ask("llama-2-7b", "a100-80gb", None, runtime=runtime, batch=4)
