@@ -108,11 +108,12 @@ def _plain(text: str) -> str:
 
 
 def settings() -> str:
-    """Versions of what the groups were made with."""
+    """Versions of what the groups were made with, and the day of the last reading."""
     lines = []
     for document in _documents():
         versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
-        lines.append(f"- {document['title']}: {versions}; {document['machine']['processor']}")
+        made = f"{document['machine']['processor']}, read on {document['read_on']}"
+        lines.append(f"- {document['title']}: {versions}; {made}")
     return "\n".join(lines)
 
 

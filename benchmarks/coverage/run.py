@@ -168,9 +168,9 @@ def rows(group: Group, worker: Worker, wanted: list[str]) -> Iterator[Row]:
 def publish(group: Group, models: list[str], made: dict[str, dict[str, Any]]) -> None:
     """The group's results, a row a line, in the order of its models."""
     head: dict[str, Any] = {"group": group.name, "title": group.title, "models": len(models), "machine": machine()}
-    head["versions"] = versions("perfpass", *group.packages)
+    head |= {"versions": versions("perfpass", *group.packages), "read_on": time.strftime("%Y-%m-%d", time.gmtime())}
     lines = [
-        json.dumps({k: v for k, v in made[model].items() if k != "group" and v not in (None, "", [])})
+        json.dumps({k: v for k, v in made[model].items() if k != "group" and v not in (None, "", [], ())})
         for model in models
         if model in made
     ]

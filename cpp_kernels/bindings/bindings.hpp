@@ -26,6 +26,7 @@ void register_cost(nb::module_& m);
 void register_features(nb::module_& m);
 void register_memory(nb::module_& m);
 void register_allocators(nb::module_& m);
+void register_plain_json(nb::module_& m);
 void register_sha256(nb::module_& m);
 void register_tables(nb::module_& m);
 void register_trees(nb::module_& m);

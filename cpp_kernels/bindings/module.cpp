@@ -58,6 +58,7 @@ NB_MODULE(_core, m) {
   perfpass::bindings::register_features(m);
   perfpass::bindings::register_memory(m);
   perfpass::bindings::register_allocators(m);
+  perfpass::bindings::register_plain_json(m);
   perfpass::bindings::register_sha256(m);
   perfpass::bindings::register_tables(m);
   perfpass::bindings::register_trees(m);

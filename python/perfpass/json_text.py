@@ -16,6 +16,7 @@ from perfpass.declared import DEEPEST, too_large
 from perfpass.errors import FormatError, shown
 from perfpass.text import shown_value
 
+_LONG = 4096  # letters, from which on a look by the core is quicker than a call for every object
 _HALF = re.compile(r"\\u[dD][89a-fA-F]|[\ud800-\udfff]")  # as an escape, or as it came through decoding
 
 
@@ -37,18 +38,30 @@ def parse(content: bytes | str, where: str, *, any_number: bool = False, way_out
     """
     try:
         text = content if isinstance(content, str) else content.decode(json.detect_encoding(content), "surrogatepass")
-        found = json.loads(text, object_pairs_hook=_once, parse_constant=None if any_number else _refuse)
+        if plain := _is_plain(content, text):
+            found = json.loads(text)
+        else:
+            found = json.loads(text, object_pairs_hook=_once, parse_constant=None if any_number else _refuse)
     except RecursionError as error:
         raise FormatError(f"{where} is not JSON (nested too deep){_then(way_out)}") from error
     except ValueError as error:
         raise FormatError(f"{where} is not JSON ({error}){_then(way_out)}") from error
-    if not any_number or text.count("[") + text.count("{") > DEEPEST:
+    if not plain and (not any_number or text.count("[") + text.count("{") > DEEPEST):
         wrong = too_large(found, numbers=not any_number, finite=not any_number)
         if wrong is not None:
             raise FormatError(f"{where}: {wrong}{_then(way_out)}")
     if ("\\u" in text or not text.isascii()) and _HALF.search(text) and not _is_whole(found):
         raise FormatError(f"{where}: half a character (U+D800 to U+DFFF) in a text{_then(way_out)}")
     return found
+
+
+def _is_plain(content: bytes | str, text: str) -> bool:
+    """Whether nothing is in a long text that is looked for here, but for half a character as it came."""
+    if len(text) < _LONG:
+        return False
+    from perfpass import _core
+
+    return _core.is_plain_json(content if isinstance(content, bytes) else text.encode("utf-8", "surrogatepass"))
 
 
 def _is_whole(found: Any) -> bool:

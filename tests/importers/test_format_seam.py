@@ -41,6 +41,14 @@ def test_any_bytes_are_recognised_or_not_without_a_traceback(
         assert str(error)
 
 
+@pytest.mark.parametrize("suffix", ["tflite", "onnx", "pt2", "gguf", "mlir", "param", ""])
+def test_a_file_without_a_byte_is_empty_whatever_its_name(suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"model.{suffix}"
+    path.touch()
+    with pytest.raises(FormatError, match="the file is empty, and a model was expected; is the download complete"):
+        perfpass.load(str(path))
+
+
 def test_names_of_an_archive_and_of_a_folder_are_entries(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("one/config.json", "{}")

@@ -125,6 +125,47 @@ def test_a_hard_sigmoid_that_gates_another_tensor_is_one_operator() -> None:
     assert names(read(module(body))) == ["hard_sigmoid", "tanh", "mul"]
 
 
+def interpolated(weight: str = "5", broadcast: str = "[3]", last: str = "%x") -> bytes:
+    """As PyTorch takes upsample_bilinear2d apart, by torchax: four gathers, mixed along rows and columns."""
+    image, points, wide = "tensor<2x3x4x4xf32>", "tensor<5x5x2xi32>", "tensor<2x3x5x5xf32>"
+    gather = (
+        "dimension_numbers = #stablehlo.gather<offset_dims = [0, 1], collapsed_slice_dims = [2, 3], "
+        "start_index_map = [2, 3], index_vector_dim = 2>, slice_sizes = array<i64: 2, 3, 1, 1>"
+    )
+    lines = [
+        f'%g{i} = "stablehlo.gather"({last if i == 3 else "%x"}, %at) <{{{gather}}}> : ({image}, {points}) -> {wide}'
+        for i in range(4)
+    ]
+    lines.append(f"%u = stablehlo.broadcast_in_dim %w, dims = {broadcast} : (tensor<{weight}xf32>) -> {wide}")
+    lines.append(f"%v = stablehlo.broadcast_in_dim %h, dims = [2] : (tensor<5xf32>) -> {wide}")
+    for made, first, second, by in (("r", "g0", "g1", "u"), ("s", "g2", "g3", "u"), ("y", "r", "s", "v")):
+        lines.append(f"%d{made} = stablehlo.subtract %{second}, %{first} : {wide}")
+        lines.append(f"%m{made} = stablehlo.multiply %d{made}, %{by} : {wide}")
+        lines.append(f"%{made} = stablehlo.add %{first}, %m{made} : {wide}")
+    lines.append(f"return %y : {wide}")
+    given = f"%x: {image}, %z: {image}, %at: {points}, %w: tensor<{weight}xf32>, %h: tensor<5xf32>"
+    return module("\n".join(lines), given, wide)
+
+
+def test_pixels_that_are_mixed_along_rows_and_columns_are_one_resize() -> None:
+    graph = read(interpolated())
+    assert names(graph) == ["resize"]
+    assert graph.shape(graph.node_inputs(0)[0]) == (2, 3, 4, 4)
+    assert graph.shape(graph.node_outputs(0)[0]) == (2, 3, 5, 5)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        interpolated("2x1x5x5", "[0, 1, 2, 3]"),  # a weight for every point: a sampling grid
+        interpolated(last="%z"),  # pixels of two images
+    ],
+)
+def test_what_is_mixed_otherwise_stays_as_it_is(text: bytes) -> None:
+    found = names(read(text))
+    assert "resize" not in found and found.count("gather") == 4
+
+
 @pytest.mark.parametrize(("bound", "kept"), [("0xFF800000", False), ("-1.0", True)])
 def test_rows_that_a_mask_empties_belong_to_the_softmax(bound: str, kept: bool) -> None:
     body = f"""

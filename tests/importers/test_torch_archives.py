@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +20,7 @@ torch = pytest.importorskip("torch")
 import perfpass
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OpGraph, costs
+from perfpass.importers import torch_recorder, torch_repeated
 from perfpass.importers.formats import Content, archive, recognised, script_program, torch_export, torchscript
 from perfpass.importers.formats.script_pickle import Record, ScriptPickle, StoredTensor
 from perfpass.importers.formats.sizes import Sizes
@@ -164,6 +166,93 @@ def test_a_custom_operator_is_unknown_with_its_shapes_and_named(archives: dict[s
 
     graph = perfpass.load(written(rezipped(archives["exported"], other), tmp_path))
     assert list(graph.unknown_operators) == ["mine.gelu.default"]
+
+
+class Repeating(torch.nn.Module):
+    """Blocks alike, with what a call written again must not miss: views, writes through them, masks, parts, aliases."""
+
+    def __init__(self, blocks: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(blocks)])
+        self.norm = torch.nn.LayerNorm(8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            y = layer(x)
+            turned = y.view(2, 4, 8).transpose(1, 2).contiguous()
+            first, second = turned.transpose(1, 2).reshape(8, 8).chunk(2, 1)
+            y = torch.cat([second, first], 1) * (y + y) + torch.zeros_like(y)
+            y = y.masked_fill(torch.sigmoid(y) > 0.5, 0.0)
+            y[:, 0] = y[:, 1]
+            part = y[:, :4]
+            part.mul_(2)
+            x = self.norm(torch.nn.functional.relu_(y)) + x
+        return x
+
+
+def _of_repeating(blocks: int, way: str, folder: Path) -> str:
+    module, sample, path = Repeating(blocks).eval(), torch.ones(8, 8), folder / f"{way}{blocks}.bin"
+    if way == "exported":
+        torch.export.save(torch.export.export(module, (sample,)), str(path))
+    else:
+        torch.jit.save(torch.jit.trace(module, sample, check_trace=False), str(path))
+    return str(path)
+
+
+def _described(graph: OpGraph) -> list[tuple[object, ...]]:
+    return [
+        (
+            *(graph.op_name(n), graph.source_op_name(n), graph.label(n), tuple(graph.node_inputs(n))),
+            *(tuple(graph.node_outputs(n)), [graph.shape(t) for t in graph.node_outputs(n)]),
+        )
+        for n in range(graph.node_count)
+    ]
+
+
+@pytest.mark.parametrize("way", ["exported", "traced"])
+def test_a_call_that_is_written_again_is_the_call_itself(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = _of_repeating(4, way, tmp_path)
+    found = perfpass.load(path)
+    monkeypatch.setattr(torch_repeated.RepeatedCalls, "call", lambda self, function, args, kwargs, run: run())
+    run = perfpass.load(path)
+    assert _described(found) == _described(run)
+    assert costs.count(found).totals == costs.count(run).totals and found.notes == run.notes
+
+
+@pytest.mark.parametrize("way", ["exported", "traced"])
+def test_pytorch_runs_an_operator_of_blocks_alike_once(
+    way: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Plain(torch.nn.Module):
+        def __init__(self, blocks: int) -> None:
+            super().__init__()
+            self.layers = torch.nn.ModuleList([torch.nn.Linear(8, 8) for _ in range(blocks)])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            for layer in self.layers:
+                x = torch.relu(layer(x)).view(2, 4, 8).transpose(1, 2).reshape(8, 8) + x
+            return x
+
+    ran: dict[int, int] = {}
+    for blocks in (3, 9):
+        monkeypatch.setattr(sys.modules[__name__], "Repeating", Plain)
+        path = _of_repeating(blocks, way, tmp_path)
+        calls: list[str] = []
+        dispatch = torch_recorder.Recorder.__torch_dispatch__
+
+        def counted(self: Any, func: Any, *given: Any, calls: list[str] = calls, run: Any = dispatch) -> Any:
+            if not self.paused:
+                calls.append(str(func))
+            return run(self, func, *given)
+
+        with monkeypatch.context() as here:
+            here.setattr(torch_recorder.Recorder, "__torch_dispatch__", counted)
+            graph = perfpass.load(path)
+        assert [graph.op_name(n) for n in range(graph.node_count)].count("dense") == blocks
+        ran[blocks] = len(calls)
+    assert ran[9] == ran[3]
 
 
 def test_a_scripted_program_asks_for_its_shape(archives: dict[str, bytes], tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ namespace perfpass::stablehlo {
 #define PERFPASS_STABLEHLO_GROUPS(X) \
   X(softmax_) X(log_softmax_) X(mean_) X(layer_norm_) X(rms_norm_) X(group_norm_) X(batch_norm_) X(gelu_) X(silu_) \
   X(sigmoid_) X(relu_) X(leaky_relu_) X(hard_swish_) X(hard_sigmoid_) X(softplus_) X(elu_) X(average_pool_) \
-  X(attention_)
+  X(attention_) X(resize_)
 // clang-format on
 
 enum class Code : std::uint16_t {

@@ -202,6 +202,7 @@ void Lowerer::emit(const FlatOp& op) {
   if (op.code == Code::dynamic_update_slice) attributes.in_place = 1;
   if (op.code == Code::group_norm_) attributes.groups = op.groups;
   if (op.code == Code::batch_norm_) attributes.channels_last = 1;
+  if (op.code == Code::resize_) attributes.spatial_rank = 2;
   node(op, kind, attributes, reads(op), out, source_of(op));
 }
 
@@ -237,6 +238,8 @@ std::string_view Lowerer::source_of(const FlatOp& op) {
       return "softplus";
     case Code::elu_:
       return "elu";
+    case Code::resize_:
+      return "resize";
     default:
       return op.at->name;
   }

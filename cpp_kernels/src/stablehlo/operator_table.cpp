@@ -166,6 +166,8 @@ Meaning meaning_of(Code code) noexcept {
       return plain(OpKind::batch_norm);
     case Code::attention_:
       return plain(OpKind::attention);
+    case Code::resize_:
+      return plain(OpKind::resize);
     case Code::reshape:
     case Code::dynamic_reshape:
     case Code::bitcast:

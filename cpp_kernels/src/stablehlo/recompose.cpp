@@ -8,7 +8,7 @@ void Recomposer::run() {
   for (std::size_t n = 0; n < g_.ops.size(); ++n) forward(g_.ops[n]);
   for (std::size_t n = 0; n < g_.ops.size(); ++n) {
     FlatOp& op = g_.ops[n];
-    if (op.code == Code::add && !batch_norm(op)) bias(op);
+    if (op.code == Code::add && !batch_norm(op) && !interpolation(op)) bias(op);
     if (op.out_count != 1 || (op.code != Code::divide && op.code != Code::multiply)) continue;
     if (const auto x = hard_sigmoid_of(op.out_begin)) become(op, Code::hard_sigmoid_, *x);  // no part of a hard swish
   }

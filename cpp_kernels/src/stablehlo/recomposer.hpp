@@ -141,6 +141,13 @@ class Recomposer {
                  std::optional<Value> mean);
   /// x s + (shift - mean s) with s = scale / sqrt(variance + epsilon), as Keras writes it.
   bool batch_norm(FlatOp& op);
+  struct Mix {
+    Value first, second;
+  };
+  /// What a sum mixes, by one weight for every place of an axis.
+  std::optional<Mix> mix(const FlatOp& sum) const;
+  /// An image resized by interpolation between four pixels.
+  bool interpolation(FlatOp& op);
   /// The addition of a parameter right after a product or a convolution.
   void bias(FlatOp& op);
 

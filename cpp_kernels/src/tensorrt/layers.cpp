@@ -6,7 +6,7 @@
 #include "onnx/name_table.hpp"
 #include "perfpass/engine_layers.hpp"
 #include "support/text_hash.hpp"
-#include "tensorrt/json_cursor.hpp"
+#include "support/json_cursor.hpp"
 
 namespace perfpass {
 namespace {
@@ -232,7 +232,7 @@ class Reading {
     builder_.add_node(lowered.op, lowered.source, layer.name, lowered.attributes, given, written);
   }
 
-  tensorrt::JsonCursor json_;
+  JsonCursor json_;
   const EngineMeaning& meaning_;
   std::vector<Layer> layers_;
   std::vector<Tensor> tensors_;

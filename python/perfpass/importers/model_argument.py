@@ -137,6 +137,8 @@ def understood(model: str | os.PathLike[str]) -> ModelArgument:
     suffix = path.suffix.lower()
     mode = mode_of(path)
     content = None if mode is None else _content(path, mode)
+    if content is not None and content.is_empty:
+        raise FormatError(f"{shown(text)}: the file is empty, and a model was expected; is the download complete?")
     if content is not None:
         with contextlib.suppress(FileError):
             if known := formats.recognised(content):

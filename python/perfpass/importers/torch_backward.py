@@ -70,12 +70,12 @@ class TrainingRecorder(Recorder):
         self._places: dict[tuple[Any, ...], int] = {}  # memory, shape, strides -> tensor on the tape
         self._last: dict[int, int] = {}  # storage -> a tensor on the tape that covers it
 
-    def _node(self, kind: str, source: str, attributes: dict[str, int], inputs: list[int], outputs: list[int]) -> None:
+    def node(self, kind: str, source: str, attributes: dict[str, int], inputs: list[int], outputs: list[int]) -> None:
         self.phase_of[len(self.tape.nodes)] = self.phase
-        super()._node(kind, source, attributes, inputs, outputs)
+        super().node(kind, source, attributes, inputs, outputs)
 
-    def _remember(self, tensor: torch.Tensor, index: int) -> None:
-        super()._remember(tensor, index)
+    def remember(self, tensor: torch.Tensor, index: int) -> None:
+        super().remember(tensor, index)
         self._places[_place(tensor)] = index
         self._last.setdefault(storage(tensor), index)
 
@@ -85,9 +85,9 @@ class TrainingRecorder(Recorder):
             index = self._places.get(_place(tensor))
             if index is None and (base := self._last.get(storage(tensor))) is not None:
                 index = self.put(tensor)
-                self._node("reshape", "alias", {"view": 1}, [base], [index])
+                self.node("reshape", "alias", {"view": 1}, [base], [index])
             if index is not None:
-                self._remember(tensor, index)
+                self.remember(tensor, index)
         return super().index_of(tensor)
 
     def shaped(self, like: torch.Tensor, shape: Sequence[int]) -> int:
@@ -97,12 +97,12 @@ class TrainingRecorder(Recorder):
     def _seen_as(self, tensor: torch.Tensor, shape: Sequence[int], source: str) -> int:
         """A view of a tensor with another order of axes; moves nothing."""
         index = self.shaped(tensor, shape)
-        self._node("transpose", source, {"view": 1}, [self.index_of(tensor)], [index])
+        self.node("transpose", source, {"view": 1}, [self.index_of(tensor)], [index])
         return index
 
     def _output(self, tensor: torch.Tensor) -> int:
         index = self.put(tensor)
-        self._remember(tensor, index)
+        self.remember(tensor, index)
         return index
 
     def _record_call(self, func: Any, name: str, args: tuple, kwargs: dict, results: list[torch.Tensor]) -> None:
@@ -115,7 +115,7 @@ class TrainingRecorder(Recorder):
         elif (kind := backward_kind(plain)) is not None:
             inputs = list(dict.fromkeys(self.index_of(t) for t in tensors_in([args, kwargs])))
             made = [self._output(t) for t in results]
-            self._node(kind, source_name(func), {}, inputs, made)
+            self.node(kind, source_name(func), {}, inputs, made)
         else:
             super()._record_call(func, name, args, kwargs, results)
 
@@ -132,7 +132,7 @@ class TrainingRecorder(Recorder):
             kind = "conv" if transposed else "conv_transpose"
             layout = {"weight_layout": 0 if transposed else 2}
             inputs = [self.index_of(grad), self.index_of(weight)]
-            self._node(kind, f"{source}.input", attributes | layout, inputs, [self._output(next(wanted))])
+            self.node(kind, f"{source}.input", attributes | layout, inputs, [self._output(next(wanted))])
         if given["output_mask"][1]:
             data, kernel = (grad, x) if transposed else (x, grad)
             # [N, G c, ...] convolved by [N, K, ...]: samples are what is summed over, the kernel's channels the result.
@@ -141,10 +141,10 @@ class TrainingRecorder(Recorder):
             turned = self._seen_as(kernel, (kernel.shape[1], kernel.shape[0], *kernel.shape[2:]), source)
             summed = self.shaped(weight, (channels // groups, kernel.shape[1], *weight.shape[2:]))
             found = {"spatial_rank": weight.dim() - 2, "groups": groups}
-            self._node("conv", f"{source}.weight", found, [folded, turned], [summed])
-            self._node("transpose", source, {"view": 1}, [summed], [self._output(next(wanted))])
+            self.node("conv", f"{source}.weight", found, [folded, turned], [summed])
+            self.node("transpose", source, {"view": 1}, [summed], [self._output(next(wanted))])
         if given["output_mask"][2]:
-            self._node("reduce_sum", f"{source}.bias", {}, [self.index_of(grad)], [self._output(next(wanted))])
+            self.node("reduce_sum", f"{source}.bias", {}, [self.index_of(grad)], [self._output(next(wanted))])
 
     def _foreach(self, func: Any, name: str, args: tuple, kwargs: dict, results: list[torch.Tensor]) -> None:
         """One node per tensor of the lists; what runs is one kernel for some hundred of them."""
@@ -158,10 +158,10 @@ class TrainingRecorder(Recorder):
                 index = self.put(first)
                 memory = storage(first)
                 self._written[memory] = (self._written.get(memory, (0, 0))[0] + 1, index)
-                self._remember(first, index)
+                self.remember(first, index)
             else:
                 index = self._output(results[i])
-            self._node(kind, source_name(func), attributes, inputs, [index])
+            self.node(kind, source_name(func), attributes, inputs, [index])
 
     def phases(self, kept: list[Node]) -> list[int]:
         """The phase of each node that was kept."""
@@ -198,8 +198,8 @@ class _Attention(torch.autograd.Function):
         # kernels compute anew is not counted, as it is no arithmetic of the model.
         q, k, v, o, g = (recorder.index_of(t) for t in (query, key, value, out, grad))
         dq, dk, dv = (recorder._output(t) for t in found)
-        recorder._node("attention", f"{source}.query", attributes, [q, k, v, -1, g, o], [dq])
-        recorder._node("attention", f"{source}.key_value", attributes, [q, k, v, -1, g], [dk, -1, dv])
+        recorder.node("attention", f"{source}.query", attributes, [q, k, v, -1, g, o], [dq])
+        recorder.node("attention", f"{source}.key_value", attributes, [q, k, v, -1, g], [dk, -1, dv])
         return (None, None, *found)
 
 
@@ -227,8 +227,8 @@ class _Recurrent(torch.autograd.Function):
         inputs = [recorder.index_of(t) for t in (tensors[0], *weights, grad)]
         kind = {"lstm": "lstm", "gru": "gru"}.get(ctx.name, "rnn")
         made = [recorder._output(t) for t in found]
-        recorder._node(kind, f"aten.{ctx.name}_backward.data", attributes, inputs, made[: 1 + ctx.states])
-        recorder._node(kind, f"aten.{ctx.name}_backward.weight", attributes, inputs, made[1 + ctx.states :])
+        recorder.node(kind, f"aten.{ctx.name}_backward.data", attributes, inputs, made[: 1 + ctx.states])
+        recorder.node(kind, f"aten.{ctx.name}_backward.weight", attributes, inputs, made[1 + ctx.states :])
         return (None, None, None, None, *found)
 
 

@@ -71,12 +71,13 @@ class Recorder(TorchDispatchMode):
     def declare(self, tensor: torch.Tensor, role: str, name: str) -> int:
         """Put a tensor that no operator produced on the tape."""
         index = self.put(tensor, role, name)
-        self._remember(tensor, index)
+        self.remember(tensor, index)
         if role == "input" and not tensor.is_floating_point():
             self.values.tokens.add(id(tensor))
         return index
 
-    def _remember(self, tensor: torch.Tensor, index: int) -> None:
+    def remember(self, tensor: torch.Tensor, index: int) -> None:
+        """A tensor of the program is the tape's of that index, as it is now."""
         self._alive.append(tensor)
         self._known[id(tensor)] = (index, self._written.get(storage(tensor), (0, 0))[0])
 
@@ -95,13 +96,40 @@ class Recorder(TorchDispatchMode):
             return index
         # The memory was written through another view: reading it now depends on that write.
         merged = self.put(tensor)
-        self._node("identity", "alias_after_write", {"view": 1}, [index, writer], [merged])
+        self.node("identity", "alias_after_write", {"view": 1}, [index, writer], [merged])
         self._known[id(tensor)] = (merged, current)
         return merged
 
+    def settled(self, tensors: Sequence[torch.Tensor]) -> list[int] | None:
+        """The tape's indices of tensors of which nothing but the shape bears on what is recorded of a call on them.
+
+        None where one is new here or was written through another view, or something of its values is known.
+        """
+        found = []
+        for tensor in tensors:
+            known = self._known.get(id(tensor))
+            if (
+                known is None
+                or self.values.knows(tensor)
+                or id(tensor) in self._assumed
+                or id(tensor) in self._mask_sums
+            ):
+                return None
+            if self._written and known[1] != self._written.get(storage(tensor), (0, 0))[0]:
+                return None
+            found.append(known[0])
+        return found
+
+    def seen(self) -> tuple[int, ...]:
+        """How much is known beside the tape: unchanged by a call that wrote no memory and says nothing of values."""
+        writes = sum(version for version, _ in self._written.values())
+        own = (len(self.notes), len(self._assumed), len(self._mask_sums), len(self._host))
+        return (writes, *own, *self.values.seen())
+
     # -- operators -------------------------------------------------------------------------------------------------
 
-    def _node(self, kind: str, source: str, attributes: dict[str, int], inputs: list[int], outputs: list[int]) -> None:
+    def node(self, kind: str, source: str, attributes: dict[str, int], inputs: list[int], outputs: list[int]) -> None:
+        """Records one node over tensors of the tape, in the module that is running."""
         path = self.modules[-1] if self.modules else ""
         name = f"{path}.{source}" if path else source
         count = self._names.get(name, 0)
@@ -114,8 +142,8 @@ class Recorder(TorchDispatchMode):
         made = []
         for tensor in tensors_in(outputs):
             made.append(self.put(tensor))
-            self._remember(tensor, made[-1])
-        self._node(kind, source, attributes, ids, made)
+            self.remember(tensor, made[-1])
+        self.node(kind, source, attributes, ids, made)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
@@ -163,7 +191,7 @@ class Recorder(TorchDispatchMode):
         if name in _SAME_TENSOR and len(results) == 1 and given:
             index = self.index_of(tensors_in([args, kwargs])[0])
             if not any(results[0] is t for t in given):
-                self._remember(results[0], index)
+                self.remember(results[0], index)
             return out
         self._record_call(func, name, args, kwargs, results)
         return self._named_by(args[0], out) if name == "nonzero" else out
@@ -296,7 +324,7 @@ class Recorder(TorchDispatchMode):
                 self._written[memory_of] = (self._written.get(memory_of, (0, 0))[0] + 1, index)
                 if name.endswith("_"):
                     attributes["in_place"] = 1
-            self._remember(tensor, index)
+            self.remember(tensor, index)
             outputs.append(index)
         if plain in _ASKED and results[0].numel() == 1:
             self._assumed[id(results[0])] = _ASKED[plain]
@@ -304,7 +332,7 @@ class Recorder(TorchDispatchMode):
             self._mask_sums.add(id(results[0]))
         elif plain == "eq" and id(arguments["self"]) in self._mask_sums:
             self._assumed[id(results[0])] = True  # mask.sum() == mask.numel() is all() in other words
-        self._node(description.kind, source_name(func), attributes, inputs, outputs)
+        self.node(description.kind, source_name(func), attributes, inputs, outputs)
 
     def needs_values(self, name: str) -> UnsupportedError:
         """The error of an operator that asks for values that are not known."""

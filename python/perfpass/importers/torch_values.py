@@ -7,7 +7,7 @@ computed from them when the program asks (`nonzero`, a mask as index, `item`), a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import torch
@@ -56,6 +56,10 @@ class Values:
         self._exponentials: set[int] = set()
         self._bounds: dict[int, bool] = {}  # id(mask of what is above a negative number or below a positive) -> above
         self._selected: set[int] = set()  # ids of tensors behind a selection whose size was assumed
+        self._all: tuple[Collection[int], ...] = (
+            *(self._of, self._by_score, self.tokens, self._probabilities, self._sides, self._rounded),
+            *(self._exponentials, self._bounds, self._selected),
+        )
 
     # -- what is asked ---------------------------------------------------------------------------------------------
 
@@ -65,6 +69,18 @@ class Values:
             return tensor
         make = self._of.get(id(tensor))
         return make() if make is not None else None
+
+    def knows(self, tensor: torch.Tensor) -> bool:
+        """Whether anything is known or assumed of a tensor's values."""
+        key = id(tensor)
+        for known in self._all:  # noqa: SIM110 - asked of every tensor of every call, and a generator takes thrice as long
+            if key in known:
+                return True
+        return False
+
+    def seen(self) -> tuple[int, ...]:
+        """Of how many tensors something is known, by what."""
+        return (len(self.used), *map(len, self._all))
 
     def selected(self, mask: torch.Tensor) -> int | None:
         """How many elements of a mask hold; None where nothing is known and it was not made by comparing scores."""

@@ -42,6 +42,11 @@ class Content:
         return not self.head and self.path.is_dir()
 
     @property
+    def is_empty(self) -> bool:
+        """Whether the model is a file without a byte: it is of no format."""
+        return not self.head and not self.path.is_dir()
+
+    @property
     def is_archive(self) -> bool:
         """Whether the model is a zip archive."""
         return self.head.startswith(_ZIP)

@@ -56,26 +56,24 @@ class _Reference:
     path: str
 
 
-class ScriptProgram:
+class Definitions:
     """The functions and classes of an archive, by their qualified names; ``source`` gives a file's text or None."""
 
-    def __init__(self, source: Source, constants: tuple[Any, ...], replay: Replay) -> None:
-        self._source, self._constants, self._replay = source, constants, replay
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._files: dict[str, dict[str, ast.stmt]] = {}
         self._parsed: dict[str, dict[str, ast.stmt]] = {}  # by the text without its own name
-        self._letters = self._steps = self._depth = 0
-        self._modules: list[str] = []
-
-    # -- what the archive defines --------------------------------------------------------------------------------------
+        self._letters = 0
 
     def method(self, kind: str, name: str) -> ast.FunctionDef | None:
         """A method of a class, None where it has none of that name."""
-        found = self._definition(kind)
+        found = self.definition(kind)
         if not isinstance(found, ast.ClassDef):
             raise FormatError(f"the program has no class {shown(kind[:80])}; save the model again")
         return next((s for s in found.body if isinstance(s, ast.FunctionDef) and s.name == name), None)
 
-    def _definition(self, name: str) -> ast.stmt | None:
+    def definition(self, name: str) -> ast.stmt | None:
+        """A function or class, None where the archive has none of that name."""
         folder, _, last = name.rpartition(".")
         if folder not in self._files:
             text = self._source(folder.replace(".", "/") + ".py")
@@ -87,6 +85,15 @@ class ScriptProgram:
                 self._parsed[alike] = _definitions(text or "", folder)
             self._files[folder] = {} if alike is None else self._parsed[alike]
         return self._files[folder].get(last)
+
+
+class ScriptProgram:
+    """One run of a program; ``constants`` are what it calls CONSTANTS.c0 and so on."""
+
+    def __init__(self, definitions: Definitions, constants: tuple[Any, ...], replay: Replay) -> None:
+        self._definitions, self._constants, self._replay = definitions, constants, replay
+        self._steps = self._depth = 0
+        self._modules: list[str] = []
 
     def call(self, function: ast.FunctionDef, arguments: list[Any], given: Mapping[str, Any] | None = None) -> Any:
         """Follows a function of the program."""
@@ -289,7 +296,7 @@ class ScriptProgram:
         if isinstance(owner, Record):
             if name in owner.fields:
                 return owner.fields[name]
-            found = self._definition(owner.kind)
+            found = self._definitions.definition(owner.kind)
             for statement in found.body if isinstance(found, ast.ClassDef) else ():
                 if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
                     continue
@@ -349,7 +356,7 @@ class ScriptProgram:
         owner = self._value(tree.func.value, scope)
         if not isinstance(owner, Record):
             return self._operator(tree.func.attr, [owner, *arguments], given)
-        method = self.method(owner.kind, tree.func.attr)
+        method = self._definitions.method(owner.kind, tree.func.attr)
         if method is None:
             raise UnsupportedError(
                 f"the program calls {shown(tree.func.attr[:60])} of {shown(owner.kind[:80])}, which the archive does "
@@ -364,7 +371,7 @@ class ScriptProgram:
     def _own(self, path: str, arguments: list[Any], given: Mapping[str, Any]) -> Any:
         if path.endswith(".__new__"):
             return Record(path.removesuffix(".__new__"))
-        found = self._definition(path)
+        found = self._definitions.definition(path)
         if isinstance(found, ast.FunctionDef):
             return self.call(found, arguments, given)
         if isinstance(found, ast.ClassDef):  # a named tuple

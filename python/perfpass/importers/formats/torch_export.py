@@ -10,6 +10,7 @@ import math
 import operator as python_operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,7 +116,11 @@ class _Program:
     """An archive's program, its JSON checked where it is used."""
 
     def __init__(self, path: Path) -> None:
-        names = archive.entries(path)
+        with archive.Archive(path) as opened:
+            self._read(opened)
+
+    def _read(self, opened: archive.Archive) -> None:
+        names = opened.entries()
         found = [n for n in names if n.endswith(".json") and "/models/" in f"/{n}"]
         old = [n for n in names if n == OLD_PROGRAM or n.endswith(f"/{OLD_PROGRAM}")]
         if not found and not old:
@@ -131,7 +136,7 @@ class _Program:
                 "save one of them alone (torch.export.save)"
             )
         entry = (found or old)[0]
-        content = archive.member(path, entry, "the program", _MOST_PROGRAM_BYTES)
+        content = opened.member(entry, "the program", _MOST_PROGRAM_BYTES)
         whole = json_text.parse(content, entry, any_number=True)
         try:
             version = whole["schema_version"]["major"] if isinstance(whole["schema_version"], dict) else 0
@@ -146,15 +151,15 @@ class _Program:
             self.values: dict[str, Any] = self.graph["tensor_values"]
         except (KeyError, TypeError, AttributeError, IndexError) as error:
             raise _damaged(error) from error
-        self.same = self._tied(path, names)
+        self.same = self._tied(opened, names)
 
     @staticmethod
-    def _tied(path: Path, names: Sequence[str]) -> dict[str, str]:
+    def _tied(opened: archive.Archive, names: Sequence[str]) -> dict[str, str]:
         """Names of weights -> the entry that has their bytes: tied ones share it."""
         entry = next((n for n in names if n.endswith("weights_config.json")), None)
         if entry is None:
             return {}
-        content = archive.member(path, entry, "the configuration of the weights", _MOST_CONFIGURATION_BYTES)
+        content = opened.member(entry, "the configuration of the weights", _MOST_CONFIGURATION_BYTES)
         found = json_text.parse(content, entry, any_number=True)
         try:
             return {name: meta["path_name"] for name, meta in found["config"].items()}
@@ -458,10 +463,16 @@ def _size(size: Mapping[str, Any]) -> int | str:
     return str(what["expr_str"])
 
 
-def _module_of(metadata: Mapping[str, str]) -> str:
-    """The path of the module that a node comes from: the last of "key,path,type;key,path,type"."""
+def _module_of(metadata: Mapping[str, Any]) -> str:
+    """The path of the module that a node comes from."""
     stack = metadata.get("nn_module_stack", "")
-    parts = stack.rpartition(";")[2].split(",") if isinstance(stack, str) else []
+    return _last_module(stack) if isinstance(stack, str) else ""
+
+
+@lru_cache(maxsize=4096)
+def _last_module(stack: str) -> str:
+    """The path of the last of "key,path,type;key,path,type"."""
+    parts = stack.rpartition(";")[2].split(",")
     return _MODULE.sub("", parts[1])[:200] if len(parts) > 1 else ""
 
 

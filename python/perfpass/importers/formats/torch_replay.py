@@ -21,6 +21,7 @@ from perfpass.graph.assumed import checked
 from perfpass.importers import torchvision_schemas
 from perfpass.importers.torch_fused import FusedCalls, native_attention
 from perfpass.importers.torch_recorder import Recorder, build
+from perfpass.importers.torch_repeated import RepeatedCalls
 
 _NAMESPACES = frozenset({"aten", "prims", "torchvision", "quantized_decomposed"})
 # It reads a file.
@@ -83,6 +84,7 @@ class Replay:
     def __init__(self, assume: Mapping[str, int]) -> None:
         torchvision_schemas.define()
         self.recorder = Recorder(checked(assume))
+        self._repeated = RepeatedCalls(self.recorder)
         self._calls = 0
 
     @contextmanager
@@ -128,8 +130,13 @@ class Replay:
             return None
         if name in _SPLITS:
             _check_parts(dict(zip(_SPLITS[name], args, strict=False)) | dict(kwargs))
-        args, given = self._on_meta(function, tuple(args), dict(kwargs))
         self.recorder.modules = [module] if module else []
+        args = tuple(args)
+        return self._repeated.call(function, args, kwargs, lambda: self._run(target, function, name, args, kwargs))
+
+    def _run(self, target: str, function: Any, name: str, args: tuple, kwargs: Mapping[str, Any]) -> Any:
+        """The call by PyTorch, recorded."""
+        args, given = self._on_meta(function, args, dict(kwargs))
         if name in _FUSED:
             function = _fused(function, name)
         try:
@@ -138,6 +145,7 @@ class Replay:
             raise
         except Exception as error:
             shapes = ", ".join(str(tuple(t.shape)) for t in pytree.tree_leaves((args, given)) if _is_tensor(t))
+            module = self.recorder.modules[-1] if self.recorder.modules else ""
             raise ShapeError(
                 f"{target} in module {module!r} refuses tensors of shape {shapes}: {' '.join(str(error).split())[:300]}"
             ) from error
@@ -203,6 +211,7 @@ def _check_parts(given: Mapping[str, Any]) -> None:
         raise LimitError(f"the program splits a tensor into {parts} parts; at most {_MOST_PARTS} are made")
 
 
+@lru_cache(maxsize=4096)
 def operator(target: str) -> tuple[Any, str]:
     """An operator of PyTorch by its name. Raises UnsupportedError for one that is not there or is never called."""
     parts = target.split(".")

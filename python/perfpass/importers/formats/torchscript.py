@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import struct
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from perfpass.importers.onnx import Input
 
 if TYPE_CHECKING:
     from perfpass.graph import OpGraph
+    from perfpass.importers.formats.script_program import Definitions
     from perfpass.importers.formats.sizes import Sizes
 
 _MOST_PICKLE_BYTES = 1 << 28
@@ -108,12 +110,16 @@ class _Archive:
         tensors = [t for t in flat if isinstance(t, StoredTensor)]
         return tensors or None
 
+    @cached_property
+    def definitions(self) -> Definitions:
+        """What the program defines, each file of it parsed once."""
+        from perfpass.importers.formats.script_program import Definitions
+
+        return Definitions(self.source)
+
     def forward(self) -> ast.FunctionDef:
         """The module's forward."""
-        from perfpass.importers.formats.script_program import ScriptProgram
-
-        program = ScriptProgram(self.source, (), None)  # type: ignore[arg-type]
-        found = program.method(self.module.kind, "forward")
+        found = self.definitions.method(self.module.kind, "forward")
         if found is None:
             raise UnsupportedError("the archive's module has no forward; save the one that is called")
         return found
@@ -154,9 +160,8 @@ class _Archive:
         constants = (
             tensors.declared(self._pickle("constants.pkl"), "CONSTANTS", 0) if "constants.pkl" in self.names else ()
         )
-        program = ScriptProgram(self.source, tuple(constants), replay)
-        forward = program.method(self.module.kind, "forward")
-        assert forward is not None
+        program = ScriptProgram(self.definitions, tuple(constants), replay)
+        forward = self.forward()
         arguments: dict[str, Any] = {}
         given = []
         parameters = forward.args.args[1:]

@@ -3,12 +3,13 @@
 // the walk, and a parser says what it is.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
 
-namespace perfpass::tensorrt {
+namespace perfpass {
 
 class JsonCursor {
  public:
@@ -64,7 +65,7 @@ class JsonCursor {
         std::string_view key;
         well = plain(key) && is_new(key, first) && skip(':') && see(key);
       } while (well && skip(','));
-      well = well && closes('}');
+      well = well && closes('}') && all_differ(first);
     }
     keys_.resize(first);
     --depth_;
@@ -88,8 +89,10 @@ class JsonCursor {
 
  private:
   static constexpr int kDeepest = 32;
-  static constexpr std::size_t kMostKeys = 64;
-  static constexpr std::size_t kLongestNumber = 64;
+  static constexpr std::size_t kKeysOneByOne = 16;
+  static constexpr std::size_t kLongestWhole = 18;  // in 64 bits, with its sign
+  static constexpr std::size_t kLongestReal = 64;   // with a power of ten of two digits, far from infinity
+  static constexpr std::size_t kLongestPower = 2;
 
   static bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
@@ -113,12 +116,19 @@ class JsonCursor {
   bool closes(char c) { return skip(c); }
 
   bool is_new(std::string_view key, std::size_t first) {
-    if (keys_.size() - first >= kMostKeys) return false;
-    for (std::size_t i = first; i < keys_.size(); ++i) {
+    for (std::size_t i = first; i < std::min(keys_.size(), first + kKeysOneByOne); ++i) {
       if (keys_[i] == key) return false;
     }
     keys_.push_back(key);
     return true;
+  }
+
+  /// Of an object with many keys, which were not compared one by one.
+  bool all_differ(std::size_t first) {
+    const auto begin = keys_.begin() + static_cast<std::ptrdiff_t>(first);
+    if (keys_.size() - first <= kKeysOneByOne) return true;
+    std::sort(begin, keys_.end());
+    return std::adjacent_find(begin, keys_.end()) == keys_.end();
   }
 
   bool any() {
@@ -159,13 +169,15 @@ class JsonCursor {
     const std::size_t begin = at_;
     take('-');
     if (!take('0') && !digits()) return false;
-    if (take('.') && !digits()) return false;
+    const bool is_real = take('.');
+    if (is_real && !digits()) return false;
     if (next() == 'e' || next() == 'E') {
       ++at_;
       if (!take('+')) take('-');
-      if (!digits()) return false;
+      const std::size_t power = at_;
+      if (!digits() || at_ - power > kLongestPower) return false;
     }
-    return at_ - begin <= kLongestNumber;
+    return at_ - begin <= (is_real ? kLongestReal : kLongestWhole);
   }
 
   bool string(std::string_view& found, bool& is_plain) {
@@ -202,4 +214,4 @@ class JsonCursor {
   std::vector<std::string_view> keys_;  // of all objects that are open
 };
 
-}  // namespace perfpass::tensorrt
+}  // namespace perfpass
