@@ -10,10 +10,13 @@ import numpy as np
 import pytest
 
 import perfpass
+from perfpass import _core
 from perfpass.errors import ArtefactError
+from perfpass.graph import OpGraph
 from perfpass.predictors import predict_graph
+from perfpass.predictors.assemble import peak_memory
 from perfpass.predictors.learned import artefacts
-from perfpass.predictors.memory.allowance import driver_bytes
+from perfpass.predictors.memory.allowance import Allowance, driver_bytes
 from perfpass.predictors.memory.predictor import MemoryPredictor
 from perfpass.predictors.way import STANDING_IN
 from perfpass.predictors.workload import RUNTIMES
@@ -101,9 +104,44 @@ def test_the_shipped_allowances_are_those_of_the_records(measured):
     _, contexts = measured
     shipped = MemoryPredictor.load().manifest["inference"]["torch"]
     made = runs.fit(runs.load().take(runs.load().group == "torch"), contexts).to_dict()
-    assert made["share"] == pytest.approx(shipped["share"]) and made["beside_bytes"] == pytest.approx(
-        shipped["beside_bytes"]
-    )
+    assert set(made) == set(shipped) == {"share", "beside_bytes", "convolving_bytes"}
+    for name, values in made.items():
+        assert values == pytest.approx(shipped[name])
+
+
+def test_networks_with_convolutions_hold_cudnn_beside_them(measured):
+    rows, contexts = measured
+    rows = rows.take(rows.group == "torch")
+    found = runs.fit(rows, contexts)
+    plain, convolving = found.beside_of(convolves=False), found.beside_of(convolves=True)
+    assert convolving[1] > 1.5 * plain[1] and all(more >= least for more, least in zip(convolving, plain, strict=True))
+    assert Allowance.from_dict(found.to_dict()) == found
+    # A laboratory that measured the one kind alone says nothing of the other's middle.
+    alone = runs.fit(rows.take(rows.source != "ort_stable_diffusion"), contexts)
+    assert alone.convolving is not None and alone.convolving[1] < convolving[1]
+    assert alone.beside == pytest.approx(found.beside, rel=0.01)
+
+
+def products() -> OpGraph:
+    """One product of matrices."""
+    b = _core.GraphBuilder()
+    x, y = (b.add_tensor(name, "float32", [64, 256], kind) for name, kind in (("x", "input"), ("y", "activation")))
+    w = b.add_tensor("w", "float32", [256, 256], "weight")
+    b.add_node("matmul", "MatMul", "product", {}, [x, w], [y])
+    return OpGraph(b.finish([x], [y]))
+
+
+def test_a_convolution_is_what_loads_it_and_other_runtimes_do_not_wait_for_one():
+    of = MemoryPredictor.load().manifest["inference"]["torch"]
+    more = of["convolving_bytes"][1] - of["beside_bytes"][1]
+    for device, runtime, told in (("t4", "torch", more), ("t4", "onnxruntime", 0.0), ("mi325x", "torch", 0.0)):
+        held = []
+        for graph in (network(), products()):
+            found = predict_graph(graph, device, runtime=runtime)
+            peak = peak_memory(graph, device, runtime=runtime)
+            assert peak.median == found.memory.in_use.median and peak.high == found.memory.in_use.high
+            held.append(sum(found.breakdown["memory_bytes"][name] for name in ("workspace", "runtime")))
+        assert held[0] - held[1] == pytest.approx(told, abs=1.0)
 
 
 def test_steps_of_a_laboratory_left_out_stay_below_their_bound():

@@ -13,6 +13,8 @@ import uvicorn
 
 import perfpass
 from perfpass import Client, Limits
+from perfpass.deploy.train_cost import search_layouts
+from perfpass.deploy.train_network_advice import search_network_layouts, train_network_advice
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, PerfPassError, UnsupportedError
 from perfpass.serve import results
 from perfpass.serve.app import Application
@@ -71,6 +73,31 @@ def test_training_is_answered_of_any_network(client):
     with pytest.raises(ArgumentError, match="tensor has no meaning"):
         client.train_cost("resnet18", "a100", tensor=2)
     assert client.train_advice("resnet18", "a100", **how).asked == expected
+
+
+def test_training_is_answered_of_a_file(client, examples):
+    path, how = examples / "vit_base_patch16_224.onnx", {"gpus": 8, "micro_batch": 16, "precision": "amp"}
+    found, expected = client.train_cost(path, "a100", **how), perfpass.train_network_cost(path, "a100", **how)
+    assert found == expected and str(found) == str(expected) and found.to_dict() == expected.to_dict()
+    assert client.train_cost(path.read_bytes(), "a100", **how).step_s == expected.step_s
+    assert client.train_advice(path, "a100", **how).to_dict() == train_network_advice(path, "a100", **how).to_dict()
+    with pytest.raises(ArgumentError, match="tensor has no meaning"):
+        client.train_cost(path, "a100", tensor=2)
+    with pytest.raises(FormatError, match="GGUF"):
+        client.train_cost(b"GGUF" + bytes(60), "a100")
+
+
+@pytest.mark.parametrize(("model", "search"), [("qwen2.5-0.5b", search_layouts), (None, search_network_layouts)])
+def test_layouts_are_searched_over_http_as_here(client, examples, model, search):
+    model, how = model or examples / "resnet50.onnx", {"gpus": 2, "global_batch": 16}
+    found, expected = client.search_layouts(model, "l4", **how), search(model, "l4", **how)
+    assert found.to_dict() == expected.to_dict() and str(found) == str(expected)
+    assert (found.fit, found.tried) == (expected.fit, expected.tried) == (len(expected.best), expected.tried)
+    assert len(found.best) == 5 < found.fit
+    with pytest.raises(ArgumentError, match="give global_batch"):
+        client.search_layouts(model, "l4", gpus=2)
+    with pytest.raises(ArgumentError, match="give one of them"):
+        client.search_layouts(model, "l4", advise=True, **how)
 
 
 def test_models_are_sent_in_every_form(client, examples, tmp_path):
@@ -218,8 +245,9 @@ def test_another_server_s_answer_is_an_error_of_one_line(other, body):
 
 @pytest.mark.parametrize(
     "read",
-    [results.prediction, results.fit, results.choice, results.difference, results.train_cost, results.train_advice],
-)
+    [results.prediction, results.fit, results.choice, results.difference, results.train_cost, results.train_advice,
+     results.train_layouts],
+)  # fmt: skip
 @pytest.mark.parametrize("document", [{}, [], None, {"latency_ms": 3}, {"devices": {}, "exact": 1, "answers": 5}])
 def test_documents_of_something_else_are_refused(read, document):
     with pytest.raises(FormatError):

@@ -27,6 +27,11 @@ SAME: list[dict[str, Any]] = [
     DECODER | {"model": "qwen2.5-7b", "framework": "torch", "precision": "bf16_true", "micro_batch": 4},
     DECODER | {"lora_rank": 8, "lora_targets": ["query", "value"], "advise": True},
 ]
+SEARCHED: list[dict[str, Any]] = [
+    {name: NETWORK[name] for name in ("model", "device", "gpus", "precision")} | {"global_batch": 32, "search": True},
+    DECODER | {"gpus": 4, "global_batch": 16, "recompute": "full", "search": True},
+    DECODER | {"model": "llama-3.1-70b", "global_batch": 1, "search": True},  # none fits
+]
 WRONG: list[tuple[dict[str, Any], str]] = [
     (NETWORK | {"tensor": 2}, "tensor has no meaning"),
     (NETWORK | {"samples": 10.0, "tokens": 10.0}, "both say how long"),
@@ -34,6 +39,9 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (NETWORK | {"samples": 5.0, "epochs": 0.0}, "above 0"),
     (DECODER | {"layout": "nhwc"}, "layout has no meaning"),
     (DECODER | {"dims": {"batch": 4}}, "dims has no meaning"),
+    (DECODER | {"search": True}, "give global_batch"),
+    (NETWORK | {"search": True}, "give global_batch"),
+    (NETWORK | {"search": True, "advise": True, "global_batch": 32}, "give one of them"),
 ]
 
 
@@ -67,6 +75,28 @@ def test_the_server_says_what_the_command_says(client, capsys, asked):
     assert status == (0 if told["fits_probability"] >= 0.9 else 1)
     assert ("advice" in told) == (status == 1 or asked.get("advise", False))
     assert "samples" not in asked or told["hours"]["median"] > 0
+
+
+@pytest.mark.parametrize("asked", SEARCHED)
+def test_layouts_are_searched_as_by_the_command(client, capsys, asked):
+    answer = client.post("/train-cost", json=asked)
+    status = main(command(asked))
+    told = json.loads(capsys.readouterr().out)
+    assert answer.status_code == 200, answer.text[:300]
+    assert answer.json() == told and told["tried"] > 1
+    assert status == (0 if told["fit"] else 1) and bool(told["best"]) == bool(told["fit"])
+
+
+@pytest.mark.parametrize("more", [{}, {"advise": True}, {"search": True, "global_batch": 32}])
+def test_an_uploaded_file_is_answered_as_by_its_path(client, capsys, examples, more):
+    path = examples / "resnet50.onnx"
+    asked: dict[str, Any] = {"device": "a100", "gpus": 2, "precision": "amp"} | (more or {"micro_batch": 8})
+    form = {"files": {"model": ("a.onnx", path.read_bytes())}, "data": {"question": json.dumps(asked)}}
+    answer = client.post("/train-cost", **form)
+    main(command({"model": str(path)} | asked))
+    told = capsys.readouterr().out.replace(json.dumps(str(path)), '"bytes"')
+    assert answer.status_code == 200, answer.text[:300]
+    assert answer.json() == json.loads(told)
 
 
 @pytest.mark.parametrize(("asked", "said"), WRONG)

@@ -8,9 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfpass.errors import ArgumentError, ArtefactError
+from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.learned.spread import Spread, half_width_of
 from perfpass.training import spread
 from perfpass.training.spread import Errors
+from perfpass.training.training_step import widths
 
 PRIOR = {"measurement": 0.1, "network": 0.3, "device": 0.3, "never seen": 0.7}
 
@@ -103,6 +105,36 @@ def test_few_sources_tell_no_side_and_less_of_the_next():
     assert off.draws.tolist() == [4, 4, 2, 0]
     again = spread.fit(Errors(off.causes, -off.residual, off.lacks, off.source), PRIOR, few=True)
     np.testing.assert_allclose(again.low, found.high, rtol=1e-6)
+
+
+def test_what_is_known_of_a_cause_is_not_counted_twice():
+    errors = laboratories(30, 10)
+    plain, beside = spread.fit(errors, PRIOR), spread.fit(errors, PRIOR, least={"device": 0.6})
+    low, high = (dict(zip(beside.causes, side, strict=True)) for side in (beside.low, beside.high))
+    assert low["device"] >= 0.6 and high["device"] >= 0.6
+    apart = {"measurement": 1.0, "network": 0.5, "device": 1.0, "never seen": 0.0}
+    after = [np.hypot(0.6, side[0]) for side in (plain.low, plain.high)]  # held afterwards, beside all the rest
+    found = beside.bounds(apart)
+    assert -found[0][0] < 1.05 * np.sqrt(after[0] ** 2 + 0.5 * plain.low[1] ** 2)
+    assert low["measurement"] <= 1.02 * plain.low[0] and low["network"] <= 1.02 * plain.low[1]
+    np.testing.assert_allclose(spread.fit(errors, PRIOR, least={}).low, plain.low)
+
+
+def test_steps_lie_as_far_on_either_side_and_hosts_as_far_as_they_are_known_to():
+    host = np.linspace(0, 1, 60)
+    parts = []
+    for i in range(12):
+        lacks = {cause: np.zeros(60) for cause in CAUSES} | {"measurement": np.ones(60), "host": host}
+        lacks["device"] = np.ones(60)
+        parts.append(Errors.of(0.2 + 0.05 * np.sin(i + host), lacks, f"source:{i}"))
+    found = widths.fit(parts, {"host": 0.5})
+    np.testing.assert_allclose(found.low, found.high, rtol=1e-4)
+    assert found.high[CAUSES.index("host")] >= 0.5
+    asked = Errors.of(np.zeros(1), {cause: float(cause == "laboratory") for cause in CAUSES}, "source:asked")
+    low, high = widths.bounds(parts, asked, {"host": 0.5})
+    assert high[0] == pytest.approx(found.high[CAUSES.index("laboratory")], rel=1e-6) and low[0] == pytest.approx(
+        -high[0], rel=1e-4
+    )
 
 
 def test_a_source_with_many_rows_counts_little_more_than_one_with_few():

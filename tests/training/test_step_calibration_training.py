@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -55,8 +56,18 @@ def test_the_shipped_bounds_are_those_of_the_results():
     found = {(row[0], row[1]): row[2] for row in results["tables"][-1]["rows"]}
     for (predictor, metric), bound in learned._BOUNDS.items():
         told = found[f"{predictor}, {metric}", "laboratory"]
-        # Of memory the upper end is planned for, so its bound is wider than what nine in ten ask.
-        assert bound >= told - 0.3 and (metric == "memory_bytes" or bound <= told + 0.3)
+        assert told - 0.3 <= bound <= told + 0.3
+
+
+def test_what_is_planned_for_is_bounded_by_the_laboratory_that_asks_for_most():
+    prior = learned.prior_of("llm_training", "memory_bytes")
+    calm, wild = (replace(unit(count=24), name=name, laboratory=name) for name in ("calm", "wild"))
+    spoilt = wild.measured * np.exp(np.random.default_rng(5).normal(0, 0.6, 24))
+    units = [calm, replace(calm, name="calm, too"), replace(wild, measured=spoilt)]
+    drawn = {u.name: {4: list(steps.draws(u, prior, 4, seed=0))} for u in units}
+    alone = {name: steps.bound_of([u for u in units if u.laboratory == name], drawn) for name in ("calm", "wild")}
+    assert steps.bound_of(units, drawn, planned=True) == max(alone.values()) == alone["wild"]
+    assert alone["calm"] < steps.bound_of(units, drawn) < alone["wild"]
 
 
 def test_the_area_is_known():

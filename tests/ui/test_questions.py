@@ -133,6 +133,7 @@ def test_a_file_of_this_machine_is_no_model(client, tmp_path):
         ("fit", {}, "name one device"),
         ("serve", {"device": "h100"}, "not of a file"),
         ("train", {"device": "h100", "search": "true"}, "not of a file"),
+        ("train", {"device": "h100"}, "not of a file"),
     ],
 )
 def test_what_is_wrong_is_one_sentence(client, examples, question, fields, said):

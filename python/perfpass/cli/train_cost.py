@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from typing import Any
 
 from perfpass.cli.options import (
@@ -124,7 +123,7 @@ def _tokens(text: str) -> float:
 def run(options: Any) -> int:
     """Prints the prediction, or the best layouts."""
     from perfpass.deploy import training_files
-    from perfpass.deploy.train_answer import arguments, train_answer
+    from perfpass.deploy.train_answer import train_answer, train_layouts
 
     add_device_files(options)
     given = {name: value for name, value in _asked(options).items() if value is not None}
@@ -136,38 +135,14 @@ def run(options: Any) -> int:
     if model is None:
         raise ArgumentError("no model is named, and no --config that names one; give MODEL")
     device = find_device(options)
+    beside: dict[str, Any] = {"advise": options.advise, "notes": notes, "named": _flag}
     if options.search:
-        of_language, given = arguments(model, given, _flag)
-        return _search(options, model, device, given, notes, of_language=of_language)
-    answer = train_answer(model, device, advise=options.advise, notes=notes, named=_flag, **given)
+        layouts = train_layouts(model, device, **beside, **given)
+        print_json(layouts.to_dict()) if options.json else print(layouts)
+        return 0 if layouts.best else 1
+    answer = train_answer(model, device, **beside, **given)
     print_json(answer.to_dict()) if options.json else print(answer)
     return 0 if answer.fits else 1
-
-
-def _search(
-    options: Any, model: Any, device: Any, given: dict[str, Any], notes: Sequence[str], *, of_language: bool
-) -> int:
-    """Prints the best layouts."""
-    from dataclasses import replace
-
-    layouts: Any
-    given.setdefault("gpus", 1)
-    if of_language:
-        from perfpass.deploy.train_cost import search_layouts
-
-        if "global_batch" not in given:
-            raise ArgumentError("--search compares layouts for the same step; give --global-batch")
-        layouts = search_layouts(model, device, **given)
-        best, others = (
-            tuple(replace(one, notes=(*one.notes, *notes)) for one in some) for some in (layouts.best, layouts.others)
-        )
-        layouts = replace(layouts, best=best, others=others)
-    else:
-        from perfpass.deploy.train_network_advice import search_network_layouts
-
-        layouts = search_network_layouts(model, device, **given)
-    print_json(layouts.to_dict()) if options.json else print(layouts)
-    return 0 if layouts.best else 1
 
 
 def _asked(options: Any) -> dict[str, Any]:

@@ -16,7 +16,9 @@ from perfpass.text import shown_value
 
 if TYPE_CHECKING:
     from perfpass.deploy.train_advice import Advice
+    from perfpass.deploy.train_cost import Layouts
     from perfpass.deploy.train_network import NetworkTrainCost
+    from perfpass.deploy.train_network_advice import NetworkLayouts
     from perfpass.devices import Device
 
 _SEQUENCE = 4096  # of `perfpass.train_cost`
@@ -77,6 +79,41 @@ def train_answer(
     found = replace(found, notes=(*found.notes, *notes))
     wanted = advise or not found.predicted.fits
     return TrainAnswer(found, train_advice(model, device, **asked) if wanted else None)
+
+
+def train_layouts(
+    model: Any,
+    device: str | Device,
+    *,
+    advise: bool = False,
+    notes: Sequence[str] = (),
+    named: Callable[[str], str] = str,
+    **asked: Any,
+) -> Layouts | NetworkLayouts:
+    """The layouts of a step of ``global_batch`` samples or sequences, the quickest that fits first.
+
+    ``asked``, ``notes``, ``named`` as of `train_answer`; what is given of a layout stays. Raises ArgumentError for
+    ``advise``, which is of one layout, without a global batch, and what the searches raise.
+    """
+    if advise:
+        raise ArgumentError(
+            f"{named('search')} tries what {named('advise')} would change of one layout; give one of them"
+        )
+    of_language, asked = arguments(model, asked, named)
+    asked.setdefault("gpus", 1)
+    if asked.get("global_batch") is None:
+        raise ArgumentError(f"{named('search')} compares layouts for the same step; give {named('global_batch')}")
+    if not of_language:
+        from perfpass.deploy.train_network_advice import search_network_layouts
+
+        return search_network_layouts(model, device, **asked)
+    from perfpass.deploy.train_cost import search_layouts
+
+    found = search_layouts(model, device, **asked)
+    best, others = (
+        tuple(replace(one, notes=(*one.notes, *notes)) for one in some) for some in (found.best, found.others)
+    )
+    return replace(found, best=best, others=others)
 
 
 def arguments(model: Any, asked: dict[str, Any], named: Callable[[str], str] = str) -> tuple[bool, dict[str, Any]]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +24,6 @@ from perfpass.predictors.workload import DEFAULT_OPTIMIZER
 from perfpass.text import columns, interval, paragraph, size
 
 if TYPE_CHECKING:
-    import os
-
     from perfpass.devices import Device
 
 _COUNT = Number(1, 2**31, whole=True)
@@ -237,6 +237,8 @@ def is_language_model(model: Any) -> bool:
 
     if isinstance(model, LanguageModel):  # which a framework's own file describes
         return True
+    if not isinstance(model, (str, os.PathLike, Mapping)):  # a file's content, a graph, a module
+        return False
     try:
         language_model(model)
     except UnsupportedError:

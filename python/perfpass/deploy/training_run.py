@@ -93,13 +93,22 @@ def cells(value: Interval) -> tuple[str, str, str]:
 
 @dataclass(frozen=True)
 class Searched(ABC, Generic[Cost]):
-    """What a search over layouts found: ``best`` first, all that fit; ``others`` do not fit, the nearest first."""
+    """What a search over layouts found: ``best`` first, all that fit; ``others`` do not fit, the nearest first.
+
+    ``left_out``: how many more fit than ``best`` has, of an answer that was sent with the first of them.
+    """
 
     more: ClassVar[tuple[str, ...]] = ()  # heads of what a row has beside the usual
 
     best: tuple[Cost, ...]
     others: tuple[Cost, ...]
     tried: int
+    left_out: int = 0
+
+    @property
+    def fit(self) -> int:
+        """How many fit."""
+        return len(self.best) + self.left_out
 
     @abstractmethod
     def row(self, one: Cost) -> tuple[str, ...]:
@@ -109,11 +118,11 @@ class Searched(ABC, Generic[Cost]):
         """Strict JSON."""
         shown: Any = (self.best[:_SHOWN], self.others[:_SHOWN])
         best, others = ([one.to_dict() for one in some] for some in shown)
-        return {"schema": 1, "tried": self.tried, "fit": len(self.best), "best": best, "do_not_fit": others}
+        return {"schema": 1, "tried": self.tried, "fit": self.fit, "best": best, "do_not_fit": others}
 
     def __str__(self) -> str:
         if not self.best:
             return f"none of {self.tried} layouts fits; the nearest:\n\n{self.others[0]}"
         rows = [("", "step", "", "P fits", "memory", *self.more), *map(self.row, self.best[:_SHOWN])]
         table = columns(rows, right=(1,))
-        return f"{self.best[0]}\n\n{len(self.best)} of {self.tried} layouts fit; the quickest:\n{table}"
+        return f"{self.best[0]}\n\n{self.fit} of {self.tried} layouts fit; the quickest:\n{table}"

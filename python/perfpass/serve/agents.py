@@ -66,7 +66,7 @@ def _tool(kind: Kind) -> types.Tool:
         name=kind.name.replace("-", "_"),
         description=kind.summary,
         input_schema=schema,
-        output_schema={"type": "object", "required": list(kind.required)},
+        output_schema=kind.answer_schema,
         annotations=types.ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False),
     )
 

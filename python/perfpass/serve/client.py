@@ -30,13 +30,14 @@ if TYPE_CHECKING:
     from perfpass.deploy.difference import Difference
     from perfpass.deploy.fit import Fit
     from perfpass.deploy.train_advice import Advice as TrainAdvice
-    from perfpass.deploy.train_cost import TrainCost
+    from perfpass.deploy.train_cost import Layouts, TrainCost
     from perfpass.deploy.train_network import NetworkTrainCost
+    from perfpass.deploy.train_network_advice import NetworkLayouts
     from perfpass.devices import Device
     from perfpass.prediction import Prediction
     from perfpass.predictors.serving.prediction import LlmPrediction
 
-_Found = TypeVar("_Found", "Advice", "Choice", "Difference", "Fit")
+_Found = TypeVar("_Found", "Advice", "Choice", "Difference", "Fit", "TrainCost | NetworkTrainCost")
 _TRIES = 3
 _MOST_WAIT_S = 5.0
 _LARGEST_ANSWER_BYTES = 256 << 20
@@ -132,14 +133,26 @@ class Client:
         """As `perfpass.train_cost`, or `perfpass.train_network_cost` of what is no language model."""
         from perfpass.serve import results
 
-        return results.train_cost(self._ask("train-cost", {"model": model}, {"device": device, **how}))
+        found = results.train_cost(self._ask("train-cost", {"model": model}, {"device": device, **how}))
+        return _with_paths(found, model=model)
 
     def train_advice(self, model: Any, device: str, **how: Any) -> TrainAdvice:
         """What takes less memory than `train_cost` says, by its price in time."""
         from perfpass.serve import results
 
         how["advise"] = True
-        return results.train_advice(self._ask("train-cost", {"model": model}, {"device": device, **how}))
+        found = results.train_advice(self._ask("train-cost", {"model": model}, {"device": device, **how}))
+        return dataclasses.replace(found, asked=_with_paths(found.asked, model=model))
+
+    def search_layouts(self, model: Any, device: str, **how: Any) -> Layouts | NetworkLayouts:
+        """Every layout of a step of ``global_batch``, the quickest that fits first; the first five come whole."""
+        from perfpass.serve import results
+
+        how["search"] = True
+        found: Any = results.train_layouts(self._ask("train-cost", {"model": model}, {"device": device, **how}))
+        best, others = (tuple(_with_paths(one, model=model) for one in some) for some in (found.best, found.others))
+        layouts: Layouts | NetworkLayouts = dataclasses.replace(found, best=best, others=others)
+        return layouts
 
     def devices(self) -> tuple[Device, ...]:
         """The server's devices."""

@@ -76,7 +76,7 @@ def answers() -> dict[str, Any]:
 
 def _answer(kind: Kind) -> dict[str, Any]:
     properties: dict[str, Any] = {}
-    for name in kind.required:
+    for name in (*kind.required, *kind.searched):
         if name in _INTERVALS:
             properties[name] = {"$ref": _REF.format(model="Interval")}
         elif name == "support":
@@ -85,7 +85,7 @@ def _answer(kind: Kind) -> dict[str, Any]:
             properties[name] = {"type": "string"}
         elif name in ("schema_version", "schema"):
             properties[name] = {"const": 1}
-    return {"type": "object", "description": kind.summary, "required": list(kind.required), "properties": properties}
+    return {"description": kind.summary, **kind.answer_schema, "properties": properties}
 
 
 def question_schemas() -> dict[str, Any]:

@@ -36,7 +36,7 @@ class Kind:
     """One question: ``answer`` takes its models and the other arguments; what it gives has ``to_dict``.
 
     ``examples`` by name; ``file``: arguments of an example whose models come as files, None where no file is taken.
-    ``required``: keys that every answer has.
+    ``required``: keys that every answer has; of one that was asked to search, ``searched``.
     """
 
     name: str
@@ -45,11 +45,20 @@ class Kind:
     examples: Mapping[str, Mapping[str, Any]]
     required: tuple[str, ...]
     file: Mapping[str, Any] | None = None
+    searched: tuple[str, ...] = ()
 
     @property
     def summary(self) -> str:
         """The question in a line."""
         return " ".join((self.asked.__doc__ or "").split())
+
+    @property
+    def answer_schema(self) -> dict[str, Any]:
+        """JSON schema of the keys that an answer has."""
+        kept: dict[str, Any] = {"required": list(self.required)}
+        if self.searched:
+            kept = {"anyOf": [kept, {"required": list(self.searched)}]}
+        return {"type": "object", **kept}
 
     def read(self, content: Any, *, strict: bool = True) -> Question:
         """The question that ``content`` is; ``strict``: numbers are no texts. Raises ArgumentError."""
@@ -118,12 +127,10 @@ def _diff(old: Any, new: Any, **given: Any) -> Any:
     return diff(old, new, **given)
 
 
-def _train_cost(model: Any, **given: Any) -> Any:
-    from perfpass.deploy.train_answer import train_answer
+def _train_cost(model: Any, *, search: bool = False, **given: Any) -> Any:
+    from perfpass.deploy.train_answer import train_answer, train_layouts
 
-    if isinstance(model, bytes):
-        raise ArgumentError("train-cost is asked of a model by its name or its config.json, not of a file")
-    return train_answer(model, **given)
+    return (train_layouts if search else train_answer)(model, **given)
 
 
 _RESNET = {"device": "a100-80gb", "batch": 32, "precision": "amp"}
@@ -208,8 +215,11 @@ KINDS: Mapping[str, Kind] = {
                 "a run of 10 billion tokens": {**_CHAT, "gpus": 8, "sharding": "zero3", "tokens": 1e10},
                 "a network on eight GPUs": {"model": "resnet50", "device": "a100", "gpus": 8, "micro_batch": 64},
                 "what takes less memory": {"model": "resnet50", "device": "a100", "micro_batch": 64, "advise": True},
+                "the quickest layout": {**_CHAT, "gpus": 8, "global_batch": 64, "search": True},
             },
             ("schema", "fits_probability", "step_s", "step_parts_s", "notes"),
+            {"device": "t4", "micro_batch": 4},
+            ("schema", "tried", "fit", "best", "do_not_fit"),
         ),
     )
 }

@@ -251,3 +251,7 @@ class TrainCost(Question):
     advise: bool | None = Field(
         None, description="What takes less memory, also where it fits; where it does not, the answer always says so."
     )
+    search: bool | None = Field(
+        None,
+        description="Every layout of a step of global_batch, the quickest that fits first; what is given stays.",
+    )

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from perfpass.deploy.difference import Difference
     from perfpass.deploy.fit import Fit
     from perfpass.deploy.train_advice import Advice as TrainAdvice
-    from perfpass.deploy.train_cost import TrainCost
+    from perfpass.deploy.train_cost import Layouts, TrainCost
     from perfpass.deploy.train_network import NetworkTrainCost
+    from perfpass.deploy.train_network_advice import NetworkLayouts
     from perfpass.devices import Device
     from perfpass.prediction import Prediction
     from perfpass.predictors.serving.prediction import LlmPrediction
@@ -36,7 +37,7 @@ def _read_whole(read: Callable[[Any], _T]) -> Callable[[Any], _T]:
     def reading(document: Any) -> _T:
         try:
             return read(document)
-        except (PerfPassError, AttributeError, KeyError, TypeError, ValueError) as error:
+        except (PerfPassError, AttributeError, LookupError, TypeError, ValueError) as error:
             said = f"{type(error).__name__}: {error}"
             raise FormatError(
                 f"the server's answer is none of /{read.__name__} ({said}); is it of this version?"
@@ -176,6 +177,19 @@ def train_advice(document: Any) -> TrainAdvice:
     names = [one.name for one in dataclasses.fields(Change) if one.name != "found"]
     changes = tuple(Change(found=None, **{name: one[name] for name in names}) for one in document["advice"])
     return Advice(train_cost(document), changes)
+
+
+@_read_whole
+def train_layouts(document: Any) -> Layouts | NetworkLayouts:
+    """Of /train-cost, which was asked to search; ``best`` and ``others`` have those that were sent."""
+    from perfpass.deploy.train_cost import Layouts
+    from perfpass.deploy.train_network_advice import NetworkLayouts
+
+    sent = [*document["best"], *document["do_not_fit"]]
+    found: list[Any] = [train_cost(one) for one in sent]
+    fit = len(document["best"])
+    kind = NetworkLayouts if "step_of_a_device" in sent[0] else Layouts
+    return kind(tuple(found[:fit]), tuple(found[fit:]), document["tried"], document["fit"] - fit)
 
 
 def _network_train_cost(document: Any) -> NetworkTrainCost:

@@ -22,6 +22,8 @@ from perfpass.serve.questions import Question
 JSON, FILE, FORM = "application/json", "application/octet-stream", "multipart/form-data"
 _LARGEST_JSON_BYTES = 16 << 20  # as of a config.json
 _QUESTION = "question"  # the part of a form that is JSON
+# What a file is tried on many devices for, or in many layouts: seconds, not milliseconds.
+_MANY = ("choose", "train-cost")
 # What is parsed or hashed at once, while other requests wait; of more it takes milliseconds, and a thread does it.
 _AT_ONCE_BYTES = 32 << 10
 _T = TypeVar("_T")
@@ -61,7 +63,7 @@ class Asked:
     def lane(self) -> str:
         """Of `perfpass.serve.work.LANES`."""
         files = all(isinstance(model, bytes) for model in self.models.values())
-        return "graphs" if files and self.kind.name != "choose" else "others"
+        return "graphs" if files and self.kind.name not in _MANY else "others"
 
     def compute(self, written: Callable[[Any], bytes]) -> bytes:
         """The answer's document, ``written``. Raises PerfPassError."""

@@ -111,22 +111,29 @@ class Errors:
         return np.asarray((1.0 / (np.sqrt(count) * of_kind[kind] * len(kinds)))[inverse])
 
 
-def fit(errors: Errors, prior: Mapping[str, float], tails: tuple[float, float] = TAILS, *, few: bool = False) -> Spread:
+def fit(
+    errors: Errors, prior: Mapping[str, float], tails: tuple[float, float] = TAILS, *, few: bool = False,
+    least: Mapping[str, float] | None = None,
+) -> Spread:  # fmt: skip
     """The widths that ship: fitted on all errors, and stretched so that a source left out is covered.
 
     ``prior``: log half-widths by cause that a fit is drawn to, weakly; a cause that no error has stays there. ``few``:
     for areas in which a handful of devices or networks vouch for another. On which side of the median these lie says
     nothing of the next, so both sides are one; and in place of the stretch a width that n sources show grows by
-    sqrt(1 + 1 / n), as that of a new draw beside n others does. Raises ArgumentError where no error is given.
+    sqrt(1 + 1 / n), as that of a new draw beside n others does. ``least``: log half-widths by cause that something
+    else than errors tells; the other causes are fitted beside them, so that none counts twice. Raises ArgumentError
+    where no error is given.
     """
     if not len(errors):
         raise ArgumentError("no errors; at least those of one source are needed")
     asked = errors.mirrored() if few else errors
-    start = np.log([prior[cause] for cause in errors.causes])
+    floor = np.array([(least or {}).get(cause, 0.0) for cause in errors.causes])
+    start = np.log(np.maximum([prior[cause] for cause in errors.causes], floor))
     grown = np.sqrt(1.0 + 1.0 / np.maximum(errors.draws, 1))
-    stretch = (grown, grown) if few else _stretch(errors, start, tails)
+    stretch = (grown, grown) if few else _stretch(errors, start, tails, floor)
     shown = errors.lacks.any(axis=0)
-    low, high = (np.where(shown, w * s, w) for w, s in zip(_fitted(asked, start, tails), stretch, strict=True))
+    fitted = _fitted(asked, start, tails, floor)
+    low, high = (np.maximum(np.where(shown, w * s, w), floor) for w, s in zip(fitted, stretch, strict=True))
     sources = len(np.unique(errors.source.astype(str)))
     return Spread(errors.causes, tuple(low.tolist()), tuple(high.tolist()), tails, sources, len(errors))
 
@@ -207,7 +214,7 @@ def _parts(errors: Errors) -> list[np.ndarray]:
     return [fold[inverse] == i for i in range(count)]
 
 
-def _stretch(errors: Errors, start: np.ndarray, tails: tuple[float, float]) -> tuple[float, float]:
+def _stretch(errors: Errors, start: np.ndarray, tails: tuple[float, float], floor: np.ndarray) -> tuple[float, float]:
     """Factors on both half-widths that make nine in ten errors of sources left out lie inside.
 
     No more is added for how few the sources are: it cost interval score on every area that it was tried on.
@@ -217,7 +224,8 @@ def _stretch(errors: Errors, start: np.ndarray, tails: tuple[float, float]) -> t
         return 1.0, 1.0
     below, above = np.zeros(len(errors)), np.zeros(len(errors))
     for inside in parts:
-        low, high = (np.sqrt(errors.lacks[inside] @ np.square(w)) for w in _fitted(errors.take(~inside), start, tails))
+        fitted = _fitted(errors.take(~inside), start, tails, floor)
+        low, high = (np.sqrt(errors.lacks[inside] @ np.square(w)) for w in fitted)
         below[inside] = -errors.residual[inside] / np.maximum(low, _LEAST)
         above[inside] = errors.residual[inside] / np.maximum(high, _LEAST)
     weight = errors.weight
@@ -231,8 +239,13 @@ def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
     return max(float(values[order][min(at, len(values) - 1)]), 0.5)
 
 
-def _fitted(errors: Errors, prior: np.ndarray, tails: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
-    """[causes] half-widths below and above by least weighted pinball loss; ``prior`` [causes] in logarithms."""
+def _fitted(
+    errors: Errors, prior: np.ndarray, tails: tuple[float, float], floor: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """[causes] half-widths below and above by least weighted pinball loss; ``prior`` [causes] in logarithms.
+
+    None is below ``floor`` [causes].
+    """
     from scipy.optimize import minimize
 
     k, weight = len(errors.causes), errors.weight
@@ -255,6 +268,6 @@ def _fitted(errors: Errors, prior: np.ndarray, tails: tuple[float, float]) -> tu
         return total, gradient
 
     start = np.concatenate([prior, prior])
-    limits = [(np.log(_LEAST), np.log(_MOST))] * (2 * k)
+    limits = [(np.log(max(_LEAST, least)), np.log(_MOST)) for least in floor] * 2
     found = minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits, options={"maxiter": 500})
     return np.exp(found.x[:k]), np.exp(found.x[k:])

@@ -1,6 +1,6 @@
 """Widths of predicted times: errors of held-out networks, devices and software, and of sources outside the corpus.
 
-One fit for inference and for training steps (`perfpass.training.spread`), by kind of device. What is left out together
+Of inference, by kind of device (`perfpass.training.spread`); training steps share the errors. What is left out together
 counts alike: a family of networks, a device, a device with its software, another laboratory in one domain.
 """
 

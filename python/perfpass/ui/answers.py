@@ -136,6 +136,8 @@ def _llm(asked: Asked, progress: Progress) -> tuple[Page, Any]:
 def _train(asked: Asked, progress: Progress) -> tuple[Page, Any]:
     from perfpass.deploy.train_cost import search_layouts
 
+    if isinstance(asked.model.given, bytes):  # the page draws layouts of language models
+        raise ArgumentError("training is asked of a language model by its name or its config.json, not of a file")
     progress.begin(f"laying out the training of {asked.model.called}")
     question = read(Train, dict(asked.fields), strict=False)
     if not question.search:
@@ -144,8 +146,6 @@ def _train(asked: Asked, progress: Progress) -> tuple[Page, Any]:
         return _stored("training", found.to_dict(), asked)
     given = question.given()
     given.pop("search")
-    if isinstance(asked.model.given, bytes):
-        raise ArgumentError("training is asked of a language model by its name or its config.json, not of a file")
     if "lora_targets" in given:
         given["lora_targets"] = tuple(given["lora_targets"])
     progress.begin("trying every layout")

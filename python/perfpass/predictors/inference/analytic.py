@@ -147,6 +147,7 @@ class AnalyticPredictor:
             "weight_bytes": runs.weight_bytes,
             "activation_bytes": runs.activation_bytes,
             "reserved_bytes": runs.reserved_bytes,
+            "convolutional": allocation.convolutional(runs.tables),
             **behind,
             **scheduled,
         }

@@ -104,6 +104,7 @@ class CpuPredictor:
             "weight_bytes": runs.weight_bytes,
             "activation_bytes": runs.activation_bytes,
             "reserved_bytes": runs.reserved_bytes,
+            "convolutional": allocation.convolutional(runs.tables),
             **learned,
         }
         return columns, notes, 1e3 * row

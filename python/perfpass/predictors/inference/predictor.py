@@ -151,6 +151,7 @@ class InferencePredictor(RatioTrees):
             "activation_bytes": runs.activation_bytes,
             "reserved_bytes": runs.reserved_bytes,
             "input_elements": runs.input_elements,
+            "convolutional": allocation.convolutional(runs.tables),
         }
         return found, notes, row_s
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass import _core
-from perfpass.graph import OPERATOR_CLASSES, kept_outputs
+from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, kept_outputs
 from perfpass.graph.costs import count as counted_costs
 from perfpass.graph.saved import SavedActivations, saved_activations
 from perfpass.graph.table import Tables
@@ -159,11 +159,18 @@ def columns_of(planned: PlannedRun) -> dict[str, np.ndarray]:
     facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved_bytes(planned))
     names = ("weight_bytes", "activation_bytes", "reserved_bytes")
     found = {name: np.array([value], dtype=np.float64) for name, value in zip(names, facts, strict=True)}
+    classes = OPERATOR_CLASS_OF[np.asarray(planned.graph.core.op)]
+    found["convolutional"] = np.array([(classes == _CONVOLUTION).any()], dtype=np.float64)
     if planned.way.as_measured.runtime == "onnxruntime":
         counted = counted_costs(planned.graph, float_as=planned.float_as)
         table = as_run(planned.graph, counted, planned.way.runtime, planned.way.device.kind)
         found["reserved_bytes"] += beside_plan(Tables.one(table), planned.way, found)
     return found
+
+
+def convolutional(tables: Tables) -> np.ndarray:
+    """[N] 1 where a network has convolutions, else 0."""
+    return tables.any(np.asarray(tables.table.op_class) == _CONVOLUTION).astype(np.float64)
 
 
 def runs_of(run: Run, *, training: bool = False) -> Runs:

@@ -1,6 +1,7 @@
 """What a process holds beside the tensors that were planned: one model for every runtime, vendor and device.
 
 in use = weights + share x (what the simulated allocator holds beside them) + beside (context, modules, workspaces).
+PyTorch loads cuDNN with the first convolution: on NVIDIA's GPUs more lies beside networks that have one.
 Share and beside have three values: the least, the middle, and the one that 98 in 100 stay below. They are fitted on
 measurements of several laboratories (`perfpass.training.memory.runs`), every laboratory counting alike, and the upper
 ones are the largest of the laboratories' own 98th percentiles: a laboratory is off as a whole. What nobody measured is
@@ -30,26 +31,36 @@ _DRIVER_BYTES_OF = {"a100-sxm4-80gb": 912e6, "a100-pcie-80gb": 912e6}
 
 @dataclass(frozen=True)
 class Allowance:
-    """``share`` of what the allocator holds and ``beside`` it in bytes: low, middle, high. ``measured``: by anyone."""
+    """``share`` of what the allocator holds and ``beside`` it in bytes: low, middle, high; ``convolving``: beside a
+    network with convolutions, where that is more. ``measured``: by anyone.
+    """
 
     share: tuple[float, float, float]
     beside: tuple[float, float, float]
     measured: bool = True
+    convolving: tuple[float, float, float] | None = None
+
+    def beside_of(self, *, convolves: bool) -> tuple[float, float, float]:
+        """Bytes beside a network with convolutions, or without any."""
+        return self.convolving if convolves and self.convolving else self.beside
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
-        return {"share": list(self.share), "beside_bytes": list(self.beside)}
+        found = {"share": list(self.share), "beside_bytes": list(self.beside)}
+        return found | ({"convolving_bytes": list(self.convolving)} if self.convolving else {})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Allowance:
         """The inverse of `to_dict`. Raises ArtefactError."""
         try:
-            share, beside = (tuple(float(v) for v in values[name]) for name in ("share", "beside_bytes"))
+            names = ("share", "beside_bytes", "convolving_bytes")
+            every = [tuple(float(v) for v in values[name]) for name in names[: 2 + (names[2] in values)]]
         except (KeyError, TypeError, ValueError) as error:
             raise ArtefactError(f"the memory artefact's allowances cannot be read ({error})") from None
-        if not (len(share) == len(beside) == 3 and list(share) == sorted(share) and list(beside) == sorted(beside)):
+        if not all(len(one) == 3 and list(one) == sorted(one) for one in every):
             raise ArtefactError("the memory artefact's allowances are not low, middle and high")
-        return cls((share[0], share[1], share[2]), (beside[0], beside[1], beside[2]))
+        share, beside, *convolving = [(one[0], one[1], one[2]) for one in every]
+        return cls(share, beside, convolving=convolving[0] if convolving else None)
 
 
 # A CPU process gives back what it frees; interpreter and libraries.
@@ -122,4 +133,8 @@ def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, 
     else:
         more = driver_bytes(device)
         low -= max(0.0, more - _DRIVER_SHARE * device.memory_bytes)
-    return Allowance(share, (max(0.0, low + more), middle + more, high + more), measured)
+    beside = (max(0.0, low + more), middle + more, high + more)
+    if group(way.runtime) != "torch" or device.vendor != "NVIDIA" or found.convolving is None:
+        return Allowance(share, beside, measured)
+    moved = [there + now - then for there, now, then in zip(found.convolving, beside, found.beside, strict=True)]
+    return Allowance(share, beside, measured, (moved[0], max(moved[:2]), max(moved)))

@@ -43,7 +43,7 @@ def inference_allowance(way: Way) -> Allowance:
 
 def beside_high_bytes(device: Device, runtime: str = "torch") -> float:
     """The most that lies beside the tensors of a process of inference: workspaces, modules, context."""
-    return inference_allowance(Way(device, runtime=runtime)).beside[2]
+    return inference_allowance(Way(device, runtime=runtime)).beside_of(convolves=True)[2]
 
 
 def _host(way: Way) -> HostMemory | None:
@@ -59,7 +59,8 @@ def _host(way: Way) -> HostMemory | None:
 def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:
     """Bytes of N runs by what holds them ("weights", "activations", "allocator", "workspace", "runtime"), and figures.
 
-    ``columns``: "weight_bytes" and "activation_bytes" at the width of the precision, "reserved_bytes" of the allocator.
+    ``columns``: "weight_bytes" and "activation_bytes" at the width of the precision, "reserved_bytes" of the allocator,
+    "convolutional" (whether the network has convolutions, 0 or 1).
     The parts sum to the median of what is in use. Gradients are not kept (`torch.no_grad`).
     """
     way = way.as_measured
@@ -80,7 +81,9 @@ def inference(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]
     reserved = Bounds(*(weights + np.maximum(share * held, activations) for share in (middle, low, high)))
     if way.runtime == "torch.compile":
         reserved = replace(reserved, low=alive.low)
-    return _figures(way.device, {"weights": weights, "activations": activations}, alive, reserved, allowed.beside)
+    plain, convolving = (allowed.beside_of(convolves=kind) for kind in (False, True))
+    beside = Bounds(*(np.where(columns["convolutional"] > 0, convolving[i], plain[i]) for i in (1, 0, 2)))
+    return _figures(way.device, {"weights": weights, "activations": activations}, alive, reserved, beside)
 
 
 def for_core(way: Way) -> dict[str, Any]:
@@ -132,13 +135,12 @@ def step(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:
 
 
 def _figures(
-    device: Device, parts: dict[str, Any], alive: Bounds, reserved: Bounds, beside: tuple[float, float, float]
+    device: Device, parts: dict[str, Any], alive: Bounds, reserved: Bounds, beside: Bounds
 ) -> tuple[dict[str, Any], MemoryBounds]:
     """The parts with what lies beside the tensors, and the three figures; ``reserved`` is at least ``alive``."""
-    low, middle, high = beside
-    workspace = min(WORKSPACE_BYTES[device.kind], middle)
+    workspace = np.minimum(WORKSPACE_BYTES[device.kind], beside.median)
     tensors = np.asarray(sum(parts.values()))
     parts |= {"allocator": np.maximum(reserved.median - tensors, 0.0), "workspace": workspace}
-    parts["runtime"] = middle - workspace
-    in_use = Bounds(reserved.median + middle, reserved.low + low, reserved.high + high)
+    parts["runtime"] = beside.median - workspace
+    in_use = Bounds(*(getattr(reserved, n) + getattr(beside, n) for n in ("median", "low", "high")))
     return parts, MemoryBounds(alive, reserved, in_use)

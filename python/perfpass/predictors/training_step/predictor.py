@@ -227,7 +227,7 @@ class StepPredictor(RatioTrees):
             "backward_bytes": runs.backward_bytes,
             "gradient_bytes": runs.gradient_bytes,
             "folded": folded.astype(np.float64),
-            "convolutional": _convolutional(runs.tables).astype(np.float64),
+            "convolutional": allocation.convolutional(runs.tables),
         }
         return found, notes, row_s, steps
 
@@ -308,11 +308,6 @@ class StepPredictor(RatioTrees):
             notes.add(1, True, older, first=True)
         notes.add(2, way.runtime == "torch.compile", "no compiled training step to learn from", first=True)
         return notes
-
-
-def _convolutional(tables: Tables) -> np.ndarray:
-    """[N] whether a network has convolutions."""
-    return tables.any(np.asarray(tables.table.op_class) == OPERATOR_CLASSES.index("convolution"))
 
 
 def _folded(tables: Tables) -> np.ndarray:

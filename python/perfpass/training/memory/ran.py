@@ -133,7 +133,7 @@ class _Graphs(Verdicts):
             }
             if way.optimizer is None:
                 kept = column["weight_bytes"] * float(weight_copies(way.precision, way.runtime))
-                column["reserved_bytes"] = kept + column["activation_bytes"]
+                column |= {"reserved_bytes": kept + column["activation_bytes"], "convolutional": np.zeros(len(runs))}
                 _, memory = process.inference(column, way)
             else:
                 column |= {"parameters": column["parameters"] * (1.0 - column["frozen"])}

@@ -24,12 +24,13 @@ LOW = 0.05
 _LARGE_BYTES, _SMALL_BYTES = 2.0 * _GIB, 1.2 * _GIB
 _ROUNDS = 4
 _ROUNDING = 1e-9  # of the weights' sum: half of two sources is one of them
-# What a laboratory that is not here may add to the share of all that are. By hand: with it, each of those that are
-# here, left out, has few rows above the bound of the others.
+# What a laboratory that is not here may add to the share of all that are, or take from it. By hand: with it, each of
+# those that are here, left out, has few rows above the bound of the others.
 _NEXT_SOURCE = 1.1
 # Where no run held much, and what another laboratory may differ by where one alone measured what lies beside: by hand.
 _UNMEASURED_SHARE = (0.7, 1.0, 1.43)
 _ALONE_BYTES = {"torch": 2.0 * _GIB, "onnxruntime": 1.35 * _GIB, "tensorrt": 2.25 * _GIB}
+_NOTHING = (0.0, 0.0, _ALONE_BYTES["torch"])
 # Runtimes that lay memory out ahead, or whose arena is simulated to the byte: the middle share is 1, so every run says
 # what lies beside it. TensorRT's engines may take a workspace of 1 GiB more (trt_max_workspace_size, the default).
 _LAID_OUT = ("onnxruntime", "tensorrt")
@@ -50,6 +51,7 @@ class MeasuredRuns:
     with_context: np.ndarray
     driver: np.ndarray
     context_alone: np.ndarray
+    convolves: np.ndarray
     measured: np.ndarray
     reserved: np.ndarray
     weights: np.ndarray
@@ -79,6 +81,7 @@ def load(folder: Path | None = None) -> MeasuredRuns:
         with_context=~np.isnan(in_use),
         driver=np.where(whole, [driver_bytes_of(name) for name in table.device], 0.0),
         context_alone=np.array([str(name).startswith(_CONTEXT_ALONE) for name in table.network]),
+        convolves=table.convolutions.to_numpy(bool),
         measured=np.where(np.isnan(in_use), reserved, in_use),
         reserved=reserved,
         weights=table.weight_bytes.to_numpy(float),
@@ -108,22 +111,46 @@ def fit(rows: MeasuredRuns, contexts: Mapping[str, float]) -> Allowance:
     small = rows.take(rows.with_context & ((rows.held < _SMALL_BYTES) | rows.context_alone))
     known = np.array([value - driver_bytes_of(name) for name, value in contexts.items()])
     source = np.concatenate([small.source, np.repeat("steps", len(known))])
-    share, beside = 1.0, 0.0
+    # Contexts of steps are those of matrix products (`perfpass.training.memory.fit`).
+    convolves = np.concatenate([small.convolves, np.zeros(len(known), dtype=bool)])
+    share, rest = 1.0, np.empty(0)
+    besides = {False: _NOTHING, True: _NOTHING}
     for _ in range(_ROUNDS):
         held = np.where(small.context_alone, small.reserved - small.weights, share * small.held)
         rest = np.concatenate([small.measured - small.driver - small.weights - held, known])
-        beside = max(0.0, pooled(rest, source, 0.5)) if len(rest) else 0.0
-        over = large.measured - large.weights - np.where(large.with_context, beside + large.driver, 0.0)
-        ratios = over / large.held
+        besides = {kind: _beside(rest, source, convolves == kind) for kind in besides}
+        ratios = _ratios(large, np.where(large.convolves, besides[True][1], besides[False][1]))
         share = max(1.0, pooled(ratios, large.source, 0.5)) if len(large) else 1.0
-    shares, besides = _UNMEASURED_SHARE, (0.0, beside, beside + _ALONE_BYTES["torch"])
+    shares = _UNMEASURED_SHARE
     if len(large):
-        most = _NEXT_SOURCE * _largest(ratios, large.source)
-        shares = (min(share, pooled(ratios, large.source, LOW)), share, max(share, most))
-    if len(np.unique(source)) > 1:
-        low = min(beside, max(0.0, pooled(rest, source, LOW)))
-        besides = (low, beside, max(beside, _largest(rest, source)))
-    return Allowance(shares, besides)
+        least = pooled(ratios, large.source, LOW) / _NEXT_SOURCE
+        # What cuDNN keeps and what a network needs of it are told apart by no run: the most is beside a plain context.
+        most = _NEXT_SOURCE * _largest(_ratios(large, np.full(len(large), besides[False][1])), large.source)
+        shares = (min(share, least), share, max(share, most))
+    more = [max(pair) for pair in zip(besides[True], besides[False], strict=True)]
+    return Allowance(shares, besides[False], convolving=(more[0], more[1], more[2]))
+
+
+def _ratios(rows: MeasuredRuns, beside: np.ndarray) -> np.ndarray:
+    """[N] what was measured beside the weights, and ``beside`` [N] bytes, over what the simulated allocator holds."""
+    over = rows.measured - rows.weights - np.where(rows.with_context, beside + rows.driver, 0.0)
+    return np.asarray(over / rows.held)
+
+
+def _beside(rest: np.ndarray, source: np.ndarray, own: np.ndarray) -> tuple[float, float, float]:
+    """Low, middle and high of ``rest`` [N] bytes where ``own`` [N]; of all of it where there is none.
+
+    Where a laboratory alone measured one's own, the most of all bounds it from above.
+    """
+    own = own if own.any() else np.ones(len(rest), dtype=bool)
+    if not len(rest):
+        return _NOTHING
+    middle = max(0.0, pooled(rest[own], source[own], 0.5))
+    if len(np.unique(source)) == 1:
+        return 0.0, middle, middle + _ALONE_BYTES["torch"]
+    beyond = own if len(np.unique(source[own])) > 1 else np.ones(len(rest), dtype=bool)
+    low = min(middle, max(0.0, pooled(rest[beyond], source[beyond], LOW)))
+    return low, middle, max(middle, _largest(rest[beyond], source[beyond]))
 
 
 def _laid_out(rows: MeasuredRuns) -> Allowance:
@@ -180,6 +207,7 @@ def judge(rows: MeasuredRuns, groups: np.ndarray, fitted: Callable[[np.ndarray],
             allowed = fitted((groups != name) & (rows.group == of))
             part = rows.take(here)
             for bound in range(3):
-                beside = np.where(part.with_context, allowed.beside[bound] + part.driver, 0.0)
+                besides = [allowed.beside_of(convolves=kind)[bound] for kind in part.convolves]
+                beside = np.where(part.with_context, np.array(besides) + part.driver, 0.0)
                 found[bound, here] = part.weights + allowed.share[bound] * part.held + beside
     return Judged(rows, found[1], found[0], found[2])

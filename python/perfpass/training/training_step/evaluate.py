@@ -13,7 +13,7 @@ from perfpass.training.ratio_trees import Residuals, Split
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
 from perfpass.training.tasks.splits import Fold, set_aside
-from perfpass.training.training_step import calibrate, model, operators, outside
+from perfpass.training.training_step import calibrate, model, operators, outside, widths
 from perfpass.training.training_step.dataset import Dataset
 from perfpass.training.training_step.model import Corpus
 
@@ -99,7 +99,7 @@ class _Evidence:
     def bounds(self, asked: Errors, without: np.ndarray, device: str = "") -> tuple[np.ndarray, np.ndarray]:
         """[N] log bounds of what is ``asked``, from all that is not of rows ``without`` nor on ``device``."""
         least = operators.least_widths(self.corpus.levels(without, device))
-        return time_widths.bounds([*self.parts(without, device), *self.others], asked, least)
+        return widths.bounds([*self.parts(without, device), *self.others], asked, least)
 
 
 def _grade(

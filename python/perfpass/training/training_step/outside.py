@@ -22,7 +22,7 @@ from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.training import spread, time_widths
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
-from perfpass.training.training_step import operators, power
+from perfpass.training.training_step import operators, power, widths
 from perfpass.training.training_step.model import Corpus
 from perfpass.training.training_step.questions import OTHER_FRAMEWORKS, OWN, Question
 
@@ -167,7 +167,7 @@ def bounded(corpus: Corpus, part: Outside, found: list[Outside], parts: list[Err
     else:
         others = [*parts, *of_gpus([p for p in found if p.source != part.source])]
         least = operators.least_widths(corpus.levels(source=part.source))
-        low, high = time_widths.bounds(others, part.every, least)
+        low, high = widths.bounds(others, part.every, least)
     at = part.rows.predicted
     return replace(part, rows=drawn(part.rows.assign(low=at * np.exp(low), high=at * np.exp(high))))
 

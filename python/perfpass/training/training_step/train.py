@@ -11,7 +11,7 @@ from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.training_step.power import StepPower
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.training import ratio_trees, time_widths
-from perfpass.training.training_step import calibrate, model, operators, outside, power
+from perfpass.training.training_step import calibrate, model, operators, outside, power, widths
 from perfpass.training.training_step.questions import OWN
 
 SEEDS = 2
@@ -70,10 +70,10 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         )  # fmt: skip
 
     # What is off on other sources is known once there is a predictor to ask.
-    place, _ = write(time_widths.fit(parts, least), time_widths.fit([]), StepPower(1.0, 0.5, 2.0))
+    place, _ = write(widths.fit(parts, least), time_widths.fit([]), StepPower(1.0, 0.5, 2.0))
     apart = outside.outside(corpus, StepPredictor(place))
     say(f"{sum(map(len, apart))} steps of other sources")
-    gpu = time_widths.fit([*parts, *outside.of_gpus(apart)], least)
+    gpu = widths.fit([*parts, *outside.of_gpus(apart)], least)
     place, size = write(gpu, outside.of_cpus(apart), power.fit(outside.of_power(apart)))
     say(f"wrote {place}: {size / 1e6:.1f} MB")
     return place
