@@ -198,26 +198,25 @@ def terms(
     unstated: bool = False,
     drafts: int = 0,
     looks: int = 1,
-    most: int = 0,
     server: bool = True,
     at_rate: bool = False,
 ) -> Terms:
     """The terms of ``serving`` [1], or of other loads of it [N]. ``unstated``: its workers are a guess. ``drafts``:
     tokens that the model's own layer for them (multi-token prediction) drafts in a step, one after another.
-    ``looks``: steps from one look of the scheduler at its queue to the next. ``most``: requests that a rank of
-    attention runs at most, by its settings; 0: as many as there is room for. ``server``: whether requests come through
+    ``looks``: steps from one look of the scheduler at its queue to the next. ``server``: whether requests come through
     one, or are a batch of the engine alone. ``at_rate``: whether they arrive by themselves, so many being in flight on
     average.
 
-    Requests that find no room wait until others are done; where not even one finds it, which the memory plan says, they
-    run one at a time.
+    Requests that find no room or no place wait until others are done; where not even one finds room, which the memory
+    plan says, they run one at a time.
     """
     split, q = serving.parallelism, serving.quantization
     sizes = sizes or Sizes.of(serving)
     wanted = np.maximum(1.0, sizes.concurrency / serving.workers)
     # On average requests are half-way through their output.
     context = sizes.input_length + sizes.output_length / 2
-    fit = np.minimum(likely_sequences(model, device, serving, context), most or np.inf) * split.attention_data
+    places = serving.decode_batch or np.inf
+    fit = np.minimum(likely_sequences(model, device, serving, context), places) * split.attention_data
     requests = np.minimum(wanted, np.maximum(fit, 1.0))
     # A pipelined replica runs as many micro-batches as it has stages, one in each.
     per_rank = np.maximum(1.0, requests / split.attention_data / split.pipeline)
