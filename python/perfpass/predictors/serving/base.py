@@ -330,7 +330,8 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
         step, tpot = (np.where(t.kernels, *both) for both in zip(by_kernels(t, c, others), (step, tpot), strict=True))
     queue = t.waiting * t.steps * tpot
     at_once = np.maximum(t.prompts / t.prefill_ranks, 1.0)
-    start = REQUEST_S + np.where(t.split, _first_own(t, c, True, "handover_s"), _beside(t) * step) + queue
+    handover = _first_own(t, c, True, "handover_s") + _first_own(t, c, True, "steps") * step * _kept(t, c)
+    start = REQUEST_S + np.where(t.split, handover, _beside(t) * step) + queue
     steady = start + in_turn(prompt, t.steps * tpot, at_once)
     first = np.empty(len(t))
     for split in (False, True):
@@ -374,7 +375,6 @@ def first_parts(
     where an output token takes ``tpot`` [N], room in the cache apart. ``step`` [N]: of these without others' prompts;
     left out, answers are no shorter than the records'.
     """
-    kept = np.where(t.kernels, *(kept_tokens(t.drafts, c[name]) for name in ("step.acceptance", "acceptance")))
     p = first_token.Prompts(
         one=t.prefill,
         chunk=t.chunk,
@@ -387,7 +387,7 @@ def first_parts(
         token_s=tpot,
         step_s=tpot if step is None else step,
         steps=t.steps,
-        kept=kept,
+        kept=_kept(t, c),
         looks=t.looks,
         balanced=(t.runtime == RUNTIMES.index("trtllm")) & (t.prefill_ranks > 1),
         beside=_beside(t),
@@ -400,6 +400,11 @@ def first_parts(
 def _first_own(t: Terms, c: dict[str, float], split: bool, name: str) -> np.ndarray:
     prefix = first_token.prefix(split)
     return np.array([c[f"{prefix}{name}.{runtime}"] for runtime in RUNTIMES])[t.runtime]
+
+
+def _kept(t: Terms, c: dict[str, float]) -> np.ndarray:
+    """[N] tokens that a step keeps of a request, as the base that answers for its board has it."""
+    return np.where(t.kernels, *(kept_tokens(t.drafts, c[name]) for name in ("step.acceptance", "acceptance")))
 
 
 def _beside(t: Terms) -> np.ndarray:
