@@ -52,9 +52,11 @@ def test_a_serving_prediction_is_of_the_schema():
         ("predict", RESNET, "--device", "l4", "--region", "FR"),
         ("llm", "llama-2-7b", "--device", "h100", "--predictor", "llm-trees", "--input-length", "512",
          "--output-length", "512", "--concurrency", "16"),
+        ("llm", "llama-3.1-8b", "--device", "h100", "--prefill-workers", "1", "--decode-batch", "4",
+         "--concurrency", "16"),
         ("llm", "llama-3.1-8b", "--device", "h100", "--draft", "eagle", "--prefix-hit", "0.4", "--lora", "16x8"),
     ],
-    ids=("cost", "offline", "switched on"),
+    ids=("cost", "offline", "prefill apart", "switched on"),
 )  # fmt: skip
 def test_what_the_command_prints_is_of_the_schema(arguments):
     command = [sys.executable, "-m", "perfpass", *arguments, "--json"]

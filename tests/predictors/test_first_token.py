@@ -26,6 +26,7 @@ from perfpass.predictors.serving.base import (
     times,
 )
 from perfpass.training.serving import dataset
+from perfpass.training.serving.fit import CARRIED, constants_of
 
 CONSTANTS = bounded(prior())
 
@@ -94,6 +95,33 @@ def test_requests_wait_in_whole_steps_for_a_scheduler_that_seldom_looks(load, lo
     assert waits[2] == pytest.approx(waits[1] * kept_tokens(drafting.drafts, CONSTANTS["step.acceptance"])[0])
 
 
+@given(load=st.integers(1, 512), drafts=st.integers(0, 3), runtime=st.sampled_from(RUNTIMES))
+@settings(max_examples=20, deadline=None)
+def test_beside_prefill_replicas_a_first_token_waits_for_steps_of_its_decoder(load, drafts, runtime):
+    split = Parallelism.of(8)
+    serving = Serving(1024, 1024, float(load), runtime, mode="disagg", prefill=split, prefill_workers=1)
+    t = terms(language_model("deepseek-v3"), device("b200"), replace(serving, parallelism=split), drafts=drafts)
+    quick, slow = (first_parts(t, CONSTANTS, split=True, tpot=np.array([s])) for s in (0.01, 0.03))
+    kept = kept_tokens(t.drafts, CONSTANTS["step.acceptance"])[0]
+    assert quick["scheduler"][0] == pytest.approx(CONSTANTS[f"first.disagg.steps.{runtime}"] * 0.01 * kept)
+    assert slow["scheduler"][0] == pytest.approx(3 * quick["scheduler"][0])
+    # A request that comes alone waits for them too.
+    steady = [times(t, {**CONSTANTS, f"first.disagg.steps.{runtime}": n})["steady"][0] for n in (1.0, 11.0)]
+    assert steady[1] - steady[0] == pytest.approx(10 * times(t, CONSTANTS)["step"][0] * kept)
+
+
+def test_an_engine_not_measured_beside_prefill_replicas_starts_from_its_other_servers(records):
+    rows = records.rows
+    own = np.flatnonzero((rows.runtime == "sglang") & ~rows.disaggregated & (rows.family == "deepseek-v3"))[::4]
+    others = np.flatnonzero((rows.runtime == "trtllm") & rows.disaggregated & (rows.family == "deepseek-v3"))[::10]
+    few = np.concatenate([own, others])
+    w, warm = records.workloads.take(few), ~(records.cold | records.queued)[few]
+    found = constants_of(w.terms, records.tpot_s[few], records.ttft_s[few], records.weight[few], warm)
+    for name in CARRIED:
+        assert found[f"first.disagg.{name}.sglang"] == pytest.approx(found[f"first.agg.{name}.sglang"], rel=1e-3)
+    assert found["first.disagg.steps.trtllm"] != pytest.approx(found["first.agg.steps.trtllm"], rel=1e-3)
+
+
 def test_unstated_prefill_replicas_are_as_many_as_keep_up():
     serving = Serving(
         8192, 64, 512.0, "trtllm", mode="disagg", parallelism=Parallelism.of(8), workers=4,
@@ -138,7 +166,7 @@ def test_beyond_the_places_of_a_decode_worker_requests_wait_as_little_s_law_has_
     split, count = Parallelism.of(8), places * over
     serving = Serving(256, answer, count, "trtllm", mode="disagg", parallelism=split, prefill=split, prefill_workers=64)
     model, board = language_model("deepseek-v3"), device("b200")
-    free, held = (times(terms(model, board, serving, most=most), CONSTANTS) for most in (0, places))
+    free, held = (times(terms(model, board, replace(serving, decode_batch=most)), CONSTANTS) for most in (0, places))
     wait = (over - 1) * answer * held["tpot"][0] * (1 - 1 / first_token.ROUNDS)
     assert held["tpot"][0] <= free["tpot"][0] * (1 + 1e-9)
     assert max(wait, free["ttft"][0] * 0.99) <= held["ttft"][0] <= (wait + free["ttft"][0]) * 1.001

@@ -59,6 +59,38 @@ def test_two_measurements_of_two_points_are_told_apart_by_their_times_and_say_so
     assert rows.draft_tokens.tolist()[:2] == [0, 3] and rows.by_times.tolist()[:2] == [True, True]
 
 
+STATED = {
+    "open": False, "stated": True, "measurement": "b", "prefill_workers": 1, "prefill_tensor_parallel": 1,
+    "prefill_data_parallel": 4, "decode_workers": 2, "tensor_parallel": 1, "data_parallel": 8,
+}  # fmt: skip
+
+
+def stated(*runs: dict):
+    import pandas
+
+    unstated = {**dict.fromkeys(STATED, 0), **RUN, "stated": False}
+    rows = pandas.DataFrame([{**unstated, **run} for run in runs])
+    return inferencex_sweeps.with_stated(rows, inferencex_sweeps.found(rows))
+
+
+def test_a_run_that_states_its_workers_has_the_settings_of_their_point_and_keeps_its_workers():
+    row = stated(STATED).iloc[0]
+    assert (row.prefill, row.decode, row.draft_tokens, row.decode_batch, row.by_times) == ("", "", 2, 64, False)
+
+
+@pytest.mark.parametrize("change", [{"decode_workers": 3}, {"data_parallel": 1}, {"stated": False}, {"requests": 1213}])
+def test_a_run_whose_own_workers_are_of_no_point_stays_unknown(change):
+    row = stated({**STATED, **change}).iloc[0]
+    assert (row.draft_tokens, row.decode_batch) == (-1, 0)
+
+
+def test_one_measurement_has_one_setting_in_every_collection():
+    slow, fast = ({"requests": 10, "measurement": name, "tpot_ms": t} for name, t in (("slow", 9.0), ("fast", 4.0)))
+    rows = stated(slow, fast, {**STATED, **fast, "prefill_data_parallel": 1})
+    assert rows.draft_tokens.tolist() == [0, 3, 3] and rows.by_times.tolist() == [True, True, True]
+    assert rows.decode_batch.iloc[2] == rows.decode_batch.iloc[1] > 0 and rows.decode.iloc[2] == ""
+
+
 def test_a_deployment_by_the_number_of_its_gpus_is_that_with_as_many():
     run = {"device": "gb200-186gb", "requests": 1075, "prefill_gpus": 20, "decode_gpus": 20}
     assert found({**run, "all_gpus": 36}).decode.iloc[0] == "1xdep32"

@@ -276,7 +276,7 @@ _NOT_ASKED = {
     "Fit": set(),
     "Choose": {"progress", "where"},
     "Advise": {"calibration", "output", "rewrites", "tolerance"},
-    "Llm": {"prefill", "prefill_workers", "switches"},
+    "Llm": {"switches"},
     "Diff": {"calibration"},
     "TrainCost": {"calibration", "price_table"},
 }

@@ -16,6 +16,7 @@ from perfpass import Client, Limits
 from perfpass.deploy.train_cost import search_layouts
 from perfpass.deploy.train_network_advice import search_network_layouts, train_network_advice
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, PerfPassError, UnsupportedError
+from perfpass.llm import Parallelism
 from perfpass.serve import results
 from perfpass.serve.app import Application
 from perfpass.serve.client import ServerError
@@ -34,6 +35,11 @@ QUESTIONS = [
     ("advise", (network(), "t4"), {"batch": 8, "target": "throughput"}),
     ("predict_llm", ("llama-3.1-8b", "h100"), {"concurrency": 4}),
     ("predict_llm", ("deepseek-ai/DeepSeek-R1", "b200"), {"tp": 8, "ep": 8, "concurrency": 32}),
+    (
+        "predict_llm",
+        ("deepseek-ai/DeepSeek-R1", "b200"),
+        {"prefill": Parallelism.of(4), "prefill_workers": 1, "decode_batch": 2, "dp": 8, "ep": 8, "concurrency": 32},
+    ),
     ("diff", (network(1), network(2, nodes=5), ["t4", "l4"]), {"fail": {"latency": "5%"}, "change": {"batch": 4}}),
     ("diff", (network(1), network(2, nodes=5)), {}),
     ("train_cost", ("llama-3.1-8b", "h100"), {"gpus": 8, "sharding": "zero3", "tokens": 1e10, "lora_rank": 16}),

@@ -61,7 +61,7 @@ PRECISIONS = (
 )
 # Options of a server that one batch on one deployment does not have.
 _SERVER_OPTIONS = (
-    *("kv_precision", "pp", "dp", "ep", "workers", "prefill_workers"),
+    *("kv_precision", "pp", "dp", "ep", "workers", "prefill_workers", "decode_batch"),
     *("prefill_tp", "prefill_pp", "prefill_dp"),
 )
 
@@ -133,6 +133,12 @@ def add_split(command: Any) -> None:
             command.add_argument(f"--prefill-{name}", type=whole, default=1, metavar="N", help="of a prefill worker")
     command.add_argument("--workers", type=whole, default=1, metavar="N", help="replicas (default: 1)")
     command.add_argument("--prefill-workers", type=whole, metavar="N", help="disaggregated: replicas that only prefill")
+    command.add_argument(
+        "--decode-batch",
+        type=whole,
+        metavar="N",
+        help="disaggregated: requests that a decode rank runs at most, others wait (default: as many as fit)",
+    )
 
 
 def run(options: Any) -> int:
@@ -190,6 +196,7 @@ def served(options: Any, target: Device, switched: Switches | None = None) -> Ll
         **deployed(options),
         prefill=_prefill(options),
         prefill_workers=options.prefill_workers or 0,
+        decode_batch=options.decode_batch or 0,
         switches=switched,
     )
 

@@ -101,6 +101,7 @@ def simulated(options: Any, target: Device, prefill: Any) -> ArrivalPrediction:
         **deployed(options),
         prefill=prefill,
         prefill_workers=options.prefill_workers or 0,
+        decode_batch=options.decode_batch or 0,
         switches=stepping(options),
         **{renamed.get(name, name): value for name, value in given.items()},
     )
@@ -112,7 +113,7 @@ def autoscaled(options: Any, target: Device) -> Scaled:
 
     others = (
         *("rate", "p99", "arrivals", "burstiness", "turns", "pause", "max_sequences", "max_batched_tokens"),
-        *("prefill_workers", "concurrency"),
+        *("prefill_workers", "decode_batch", "concurrency"),
     )
     refused = (f"--{name.replace('_', '-')}" for name in others if getattr(options, name, None))
     if name := next(refused, switched_on(options)):

@@ -93,7 +93,7 @@ def slots(options: Any, target: Device) -> None:
     """`--tune llama.cpp`, whose server has no records. Raises ArgumentError for what has no meaning there."""
     from perfpass.deploy.tune import tune_slots
 
-    wrong = ("ttft", "tpot", "simulator", "out", "metrics", "engine", "prefill_workers")
+    wrong = ("ttft", "tpot", "simulator", "out", "metrics", "engine", "prefill_workers", "decode_batch")
     if given := [name for name in wrong if getattr(options, name) not in (None, [])]:
         raise ArgumentError(f"--tune llama.cpp proposes slots of one device; leave out --{given[0].replace('_', '-')}")
     if options.runtime not in (None, "llama.cpp") or switches(options):

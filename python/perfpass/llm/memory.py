@@ -223,7 +223,7 @@ def served(model: LanguageModel, device: Device, serving: Serving, beside: Besid
     length = serving.input_length + serving.output_length
     found = plan(model, device, split, serving.quantization, context=length, beside=beside)
     ranks = serving.workers * split.attention_data
-    wanted = math.ceil(serving.concurrency / ranks)
+    wanted = math.ceil(serving.decoded / split.attention_data)
     fit = _fit(found, wanted, ranks, length, serving.quantization)
     return _with_use(fit, found, device, serving.runtime, split.gpus)
 
@@ -232,7 +232,7 @@ def with_room(model: LanguageModel, device: Device, serving: Serving) -> Device:
     """``device`` with memory for all requests in flight, where it has less: what times are of that it cannot have."""
     length = serving.input_length + serving.output_length
     found = plan(model, device, serving.parallelism, serving.quantization, context=length)
-    wanted = math.ceil(serving.concurrency / (serving.workers * serving.parallelism.attention_data))
+    wanted = math.ceil(serving.decoded / serving.parallelism.attention_data)
     held = found.weights_bytes + found.workspace_bytes + found.runtime_bytes + wanted * found.cache_per_sequence_bytes
     return replace(device, memory_bytes=max(device.memory_bytes, math.ceil(held / UTILIZATION)))
 

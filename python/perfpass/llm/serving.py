@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 RUNTIMES = ("vllm", "trtllm", "sglang", "tgis")
 MODES = ("agg", "disagg")
 CONCURRENCY = (1e-6, 10_000_000)  # least and most; below 1 it is the share of the time with a request in flight
+DECODE_BATCH = 1_000_000  # most
 # As runtimes number releases (0.18.0, v0.5.9.post1, 1.2.0rc6, 1.1.0-dev.2) and name nightly builds.
 _VERSION = re.compile(r"v?\d+(\.\d+){1,3}([.+-]?[a-z]+[.-]?\d*)*(\+[\w.]+)?|nightly(-[\w.]+)*", re.ASCII)
 _LONGEST_VERSION = 64
@@ -108,6 +109,8 @@ class Serving:
     ``input_length`` and ``output_length``: mean tokens of a request. ``concurrency``: requests in flight over the whole
     deployment (closed loop). ``mode`` "agg": every replica prefills and decodes; "disagg": ``prefill_workers``
     replicas split by ``prefill`` do the first, ``workers`` replicas split by ``parallelism`` the second.
+    ``decode_batch``: of these, requests that a rank of attention runs at most by its settings, the others waiting for a
+    place; 0: as many as its cache holds.
     ``runtime_version`` empty: the newest measured one.
     """
 
@@ -121,6 +124,7 @@ class Serving:
     workers: int = 1
     prefill: Parallelism | None = None
     prefill_workers: int = 0
+    decode_batch: int = 0
     quantization: Quantization = field(default_factory=Quantization)
 
     def __post_init__(self) -> None:
@@ -144,12 +148,29 @@ class Serving:
             )
         if self.mode == "disagg" and self.prefill is None:
             raise ArgumentError("disaggregated serving needs the split of its prefill workers")
+        most, found = DECODE_BATCH, self.decode_batch
+        if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= most:
+            raise ArgumentError(
+                f"decode_batch must be a whole number from 1 to {most:,} (0: as many as fit), got {found!r}"
+            )
+        if found and self.mode != "disagg":
+            raise ArgumentError(
+                f"decode_batch {found:,} is of decode workers beside prefill workers, of which there are none; give "
+                "prefill workers (--prefill-workers) or leave it out (--decode-batch)"
+            )
 
     @property
     def gpus(self) -> int:
         """GPUs of the whole deployment."""
         prefill = self.prefill.gpus * self.prefill_workers if self.prefill and self.mode == "disagg" else 0
         return self.parallelism.gpus * self.workers + prefill
+
+    @property
+    def decoded(self) -> float:
+        """Requests in flight on one replica that decodes: no more than have a place by ``decode_batch``."""
+        places = self.decode_batch * self.parallelism.attention_data
+        each = self.concurrency / self.workers
+        return min(each, places) if places else each
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
@@ -165,6 +186,7 @@ class Serving:
             "workers": self.workers,
             "prefill": vars(self.prefill) if self.prefill else None,
             "prefill_workers": self.prefill_workers,
+            "decode_batch": self.decode_batch,
             "quantization": {"gemm": q.gemm, "moe": q.moe, "kv_cache": q.kv_cache},
             "gpus": self.gpus,
         }

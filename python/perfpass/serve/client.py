@@ -120,6 +120,9 @@ class Client:
         """As `perfpass.predict_llm`."""
         from perfpass.serve import results
 
+        if (split := how.get("prefill")) is not None:
+            names = {"tp": "tensor", "pp": "pipeline", "dp": "attention_data", "ep": "expert"}
+            how["prefill"] = {name: getattr(split, long) for name, long in names.items()}
         return results.llm_prediction(self._ask("llm", {"model": model}, {"device": device, **how}))
 
     def diff(self, old: Any, new: Any, device: Any = None, **how: Any) -> Difference:

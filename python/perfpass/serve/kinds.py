@@ -114,10 +114,13 @@ def _advise(model: Any, *, limits: Any = None, **given: Any) -> Any:
 
 
 def _llm(model: Any, **given: Any) -> Any:
+    from perfpass.llm.costs import Parallelism
     from perfpass.predictors.serving.predictor import predict_llm
 
     if isinstance(model, bytes):
         raise ArgumentError("serving is asked of a language model by its name or its config.json, not of a file")
+    if (split := given.get("prefill")) is not None:
+        given["prefill"] = Parallelism.of(split.tp, split.pp, split.dp, split.ep)
     return predict_llm(model, **given)
 
 

@@ -159,6 +159,17 @@ class Advise(Question):
     limits: Limits | None = Field(None, description="What to keep, and the confidence with which a gain is sure (0.9).")
 
 
+class Split(BaseModel):
+    """How one replica is split over GPUs: tensor, pipeline, attention-data and expert parallelism."""
+
+    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+    tp: int = 1
+    pp: int = 1
+    dp: int = 1
+    ep: int = 1
+
+
 class Llm(Question):
     """Serving a language model: time to the first token and per token, throughput, energy, memory."""
 
@@ -176,6 +187,11 @@ class Llm(Question):
     dp: _Whole = None
     ep: _Whole = None
     workers: _Whole = None
+    prefill: Split | None = Field(None, description="The split of a prefill worker; then workers only decode.")
+    prefill_workers: _Whole = None
+    decode_batch: _Whole = Field(
+        None, description="Requests that a decode rank runs at most beside prefill workers (as many as fit)."
+    )
 
 
 class Diff(Question):

@@ -82,7 +82,8 @@ class Deployment:
         if switches:
             steps, beside, held = switches.stepped(model, device, serving)
         room = cache_tokens(model, held, serving.parallelism, serving.quantization, length, beside)
-        pool = Pool(steps, settings, room, serving.workers * serving.parallelism.attention_data)
+        decoding = replace(settings, max_sequences=serving.decode_batch or settings.max_sequences)
+        pool = Pool(steps, decoding, room, serving.workers * serving.parallelism.attention_data)
         if serving.mode != "disagg" or serving.prefill is None:
             return cls(pool)
         split, quantization = serving.prefill, serving.quantization

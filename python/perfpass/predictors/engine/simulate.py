@@ -71,6 +71,7 @@ def simulate_llm(
     workers: int = 1,
     prefill: Parallelism | None = None,
     prefill_workers: int = 0,
+    decode_batch: int = 0,
     switches: Transformation | None = None,
 ) -> ArrivalPrediction:
     """Tails of a deployment under requests that arrive, what limits it and how its engines are used.
@@ -106,6 +107,7 @@ def simulate_llm(
         "workers": workers,
         "prefill": prefill,
         "prefill_workers": prefill_workers,
+        "decode_batch": decode_batch,
         "switches": switches,
     }
 

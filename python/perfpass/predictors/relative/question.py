@@ -97,7 +97,7 @@ def of_batch(batch: Batch) -> Question:
 
 def of_serving(model: LanguageModel, device: Device, serving: Serving) -> Question:
     """The question that a served language model is; of a deployment, one replica with its share of the load."""
-    return _of_language(served_batch(model, device, serving), "serving", serving.concurrency / serving.workers)
+    return _of_language(served_batch(model, device, serving), "serving", serving.decoded)
 
 
 def served_batch(model: LanguageModel, device: Device, serving: Serving) -> Batch:
@@ -110,7 +110,7 @@ def served_batch(model: LanguageModel, device: Device, serving: Serving) -> Batc
         device,
         serving.runtime,
         split.gpus,
-        min(max(1, round(serving.concurrency / serving.workers)), 65536),
+        min(max(1, round(serving.decoded)), 65536),
         serving.input_length,
         serving.output_length,
         q.moe if model.expert_parameters else q.gemm,

@@ -198,26 +198,25 @@ def terms(
     unstated: bool = False,
     drafts: int = 0,
     looks: int = 1,
-    most: int = 0,
     server: bool = True,
     at_rate: bool = False,
 ) -> Terms:
     """The terms of ``serving`` [1], or of other loads of it [N]. ``unstated``: its workers are a guess. ``drafts``:
     tokens that the model's own layer for them (multi-token prediction) drafts in a step, one after another.
-    ``looks``: steps from one look of the scheduler at its queue to the next. ``most``: requests that a rank of
-    attention runs at most, by its settings; 0: as many as there is room for. ``server``: whether requests come through
+    ``looks``: steps from one look of the scheduler at its queue to the next. ``server``: whether requests come through
     one, or are a batch of the engine alone. ``at_rate``: whether they arrive by themselves, so many being in flight on
     average.
 
-    Requests that find no room wait until others are done; where not even one finds it, which the memory plan says, they
-    run one at a time.
+    Requests that find no room or no place wait until others are done; where not even one finds room, which the memory
+    plan says, they run one at a time.
     """
     split, q = serving.parallelism, serving.quantization
     sizes = sizes or Sizes.of(serving)
     wanted = np.maximum(1.0, sizes.concurrency / serving.workers)
     # On average requests are half-way through their output.
     context = sizes.input_length + sizes.output_length / 2
-    fit = np.minimum(likely_sequences(model, device, serving, context), most or np.inf) * split.attention_data
+    places = serving.decode_batch or np.inf
+    fit = np.minimum(likely_sequences(model, device, serving, context), places) * split.attention_data
     requests = np.minimum(wanted, np.maximum(fit, 1.0))
     # A pipelined replica runs as many micro-batches as it has stages, one in each.
     per_rank = np.maximum(1.0, requests / split.attention_data / split.pipeline)
@@ -331,7 +330,8 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
         step, tpot = (np.where(t.kernels, *both) for both in zip(by_kernels(t, c, others), (step, tpot), strict=True))
     queue = t.waiting * t.steps * tpot
     at_once = np.maximum(t.prompts / t.prefill_ranks, 1.0)
-    start = REQUEST_S + np.where(t.split, _first_own(t, c, True, "handover_s"), _beside(t) * step) + queue
+    handover = _first_own(t, c, True, "handover_s") + _first_own(t, c, True, "steps") * step * _kept(t, c)
+    start = REQUEST_S + np.where(t.split, handover, _beside(t) * step) + queue
     steady = start + in_turn(prompt, t.steps * tpot, at_once)
     first = np.empty(len(t))
     for split in (False, True):
@@ -375,7 +375,6 @@ def first_parts(
     where an output token takes ``tpot`` [N], room in the cache apart. ``step`` [N]: of these without others' prompts;
     left out, answers are no shorter than the records'.
     """
-    kept = np.where(t.kernels, *(kept_tokens(t.drafts, c[name]) for name in ("step.acceptance", "acceptance")))
     p = first_token.Prompts(
         one=t.prefill,
         chunk=t.chunk,
@@ -388,7 +387,7 @@ def first_parts(
         token_s=tpot,
         step_s=tpot if step is None else step,
         steps=t.steps,
-        kept=kept,
+        kept=_kept(t, c),
         looks=t.looks,
         balanced=(t.runtime == RUNTIMES.index("trtllm")) & (t.prefill_ranks > 1),
         beside=_beside(t),
@@ -401,6 +400,11 @@ def first_parts(
 def _first_own(t: Terms, c: dict[str, float], split: bool, name: str) -> np.ndarray:
     prefix = first_token.prefix(split)
     return np.array([c[f"{prefix}{name}.{runtime}"] for runtime in RUNTIMES])[t.runtime]
+
+
+def _kept(t: Terms, c: dict[str, float]) -> np.ndarray:
+    """[N] tokens that a step keeps of a request, as the base that answers for its board has it."""
+    return np.where(t.kernels, *(kept_tokens(t.drafts, c[name]) for name in ("step.acceptance", "acceptance")))
 
 
 def _beside(t: Terms) -> np.ndarray:

@@ -90,7 +90,6 @@ def describe(
     sizes: Sizes | None = None,
     drafts: int = 0,
     looks: int = 1,
-    most: int = 0,
     server: bool = True,
     at_rate: bool = False,
 ) -> Workloads:
@@ -98,7 +97,7 @@ def describe(
     or its own name.
 
     ``assumed``: the layout that the base takes where ``serving`` does not tell its workers, which then no feature sees.
-    ``drafts``, ``looks``, ``most``, ``server``, ``at_rate``: as `base.terms`.
+    ``drafts``, ``looks``, ``server``, ``at_rate``: as `base.terms`.
     """
     workers_known, stated, serving = assumed is None, serving, assumed or serving
     split = serving.parallelism
@@ -155,7 +154,6 @@ def describe(
             unstated=not workers_known,
             drafts=drafts,
             looks=looks,
-            most=most,
             server=server,
             at_rate=at_rate,
         ),

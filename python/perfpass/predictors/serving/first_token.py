@@ -6,7 +6,8 @@ made of two: a share of the requests belongs to that burst, whose prompts are pr
 waits for half of it; the others arrive when one before them is done, wait until the scheduler looks at its queue, which
 takes some steps (whole ones: where a step drafts, it lasts as long as the tokens that it keeps), and for their own
 prompt. A fixed time goes with layers and their width: prefills run without
-CUDA graphs. Where prefill has replicas of its own, each is a queue that the same requests come back to.
+CUDA graphs. Where prefill has replicas of its own, each is a queue that the same requests come back to, and every
+request waits for some steps of its decoder: between two of them it looks whether a cache has arrived.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ BY_RUNTIME: dict[str, tuple[float, float]] = {
     "layer_s": (1e-4, 0.7),  # each layer of each step of a prefill
     "width_s": (5e-4, 1.0),  # each layer, by its width, once a request
     "burst": (1 / ROUNDS, 0.4),  # share of the requests that open the run together: one in ten
-    "steps": (2.0, 1.0),  # that a request waits until the scheduler sees it
+    "steps": (2.0, 1.0),  # that a request waits until the scheduler sees it; beside prefill replicas, the decoder's
     "handover_s": (0.05, 1.0),  # from the prefill worker to the decode worker
 }
 # What a first token waits for: its server and the runtime of its model; the burst that opens a run; its own prompt and
@@ -65,7 +66,7 @@ PARTS = ("host", "opening burst", "prompts", "scheduler")
 
 def constants_of_mode(split: bool, runtimes: tuple[str, ...]) -> dict[str, tuple[float, float]]:
     """Priors of one mode of serving, by name: start and how far (log)."""
-    left = ("steps", "look", "rank") if split else ("handover_s", "balance")
+    left = ("look", "rank") if split else ("handover_s", "balance")
     shared = {name: prior for name, prior in SHARED.items() if name not in left}
     own = {name: prior for name, prior in BY_RUNTIME.items() if name not in left}
     return shared | {f"{name}.{runtime}": prior for name, prior in own.items() for runtime in runtimes}
@@ -130,16 +131,17 @@ def parts(
     more = np.where(p.per_chunk > 1, (chunk - one) / np.maximum(p.per_chunk - 1, 1e-9), one)
     first_chunk = one + more * (np.minimum(together, p.per_chunk) - 1)
     opening = first_chunk + each * np.maximum(together - p.per_chunk, 0.0) / 2
+    share = np.minimum(own("burst"), 1.0)
     if split:
-        later, seen = one - each + in_turn(each, rest, together), np.zeros(len(one))
+        later = one - each + in_turn(each, rest, together)
+        seen = own("steps") * p.step_s * p.kept
         fixed = own("width_s") * p.width + own("handover_s")
     else:
         token_s = p.step_s + (p.token_s - p.step_s) * np.minimum(p.steps / _SHORTEST_ANSWER, 1.0)
         waits = own("steps") + c["look"] * (p.looks - 1) + c["rank"] * BALANCE_STEPS * p.balanced
-        later, seen = one, p.beside * waits * token_s * p.kept
+        later, seen = one, (1 - share) * p.beside * waits * token_s * p.kept
         fixed = p.beside * own("width_s") * p.width
-    share = np.minimum(own("burst"), 1.0)
-    found = (REQUEST_S + fixed, share * opening, (1 - share) * later, (1 - share) * seen)
+    found = (REQUEST_S + fixed, share * opening, (1 - share) * later, seen)
     return dict(zip(PARTS, found, strict=True))
 
 

@@ -229,6 +229,7 @@ def serving_table(found: LlmPrediction) -> str:
         + f", {precision_name(s.quantization)}, {s.input_length} -> {s.output_length} tokens, "
         + f"{s.concurrency:g} in flight"
         + (", disaggregated" if s.mode == "disagg" else "")
+        + (f", at most {s.decode_batch:,} on a decode rank" if s.decode_batch else "")
     )
     lines = [title, *understood_line(found.device)]
     if line := assumed_line(found.assumed):

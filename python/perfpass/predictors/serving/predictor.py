@@ -104,6 +104,7 @@ def predict_llm(
     workers: int = 1,
     prefill: Parallelism | None = None,
     prefill_workers: int = 0,
+    decode_batch: int = 0,
     switches: Transformation | None = None,
 ) -> LlmPrediction:
     """What serving a language model costs: times, throughput, energy and power with intervals, memory, support.
@@ -115,7 +116,9 @@ def predict_llm(
     q4_k_m), a Quantization, or None for what the checkpoint stores.
     ``tp``, ``pp``, ``dp``, ``ep``: tensor, pipeline, attention-data and expert parallelism of one replica, ``workers``
     replicas; ``tp=None`` takes the fewest GPUs that hold the model, up to 8. ``prefill`` with ``prefill_workers``:
-    disaggregated, with prefill on replicas of their own. ``switches``: what is switched on beside a plain engine
+    disaggregated, with prefill on replicas of their own; ``decode_batch``: requests that a decode rank then runs at
+    most, by its settings (TensorRT-LLM's max_batch_size, vLLM's max_num_seqs), while others wait for their first token;
+    0: as many as its cache holds. ``switches``: what is switched on beside a plain engine
     (`perfpass.Switches`). What is None is assumed, and ``assumed`` of the prediction
     says what was taken: 1,024 tokens in and 128 out (fewer where the model has fewer positions), one request in
     flight, vllm.
@@ -142,6 +145,7 @@ def predict_llm(
         workers=workers,
         prefill=prefill,
         prefill_workers=prefill_workers,
+        decode_batch=decode_batch,
         quantization=used,
     )
     if tp is None:

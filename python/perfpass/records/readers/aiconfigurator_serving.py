@@ -108,7 +108,7 @@ def _records(raw: pandas.DataFrame) -> pandas.DataFrame:
     out.loc[whole, list(splits)] = np.nan
     out["stated_tensor_parallel"] = out.tensor_parallel
     asked = _as_swept(raw, out, whole)
-    swept = inferencex_sweeps.found(asked)
+    swept = inferencex_sweeps.with_stated(asked, inferencex_sweeps.found(asked))
     alone, told = inferencex_servers.drafts(asked)
     drafts = np.maximum(swept.draft_tokens, alone)
     out["draft_tokens"] = drafts.where(drafts >= 0)
@@ -144,6 +144,7 @@ def _records(raw: pandas.DataFrame) -> pandas.DataFrame:
 def _as_swept(raw: pandas.DataFrame, out: pandas.DataFrame, whole: np.ndarray) -> pandas.DataFrame:
     """The rows as `inferencex_sweeps.found` asks for them."""
     source = raw.silicon_data_source.fillna("")
+    inferencex = ~source.str.startswith(_OWN_RUNS)
     return out.assign(
         device=out.device.map({name: find_device(name).id for name in out.device.unique()}),
         precision=out.gemm_quantization,
@@ -155,7 +156,8 @@ def _as_swept(raw: pandas.DataFrame, out: pandas.DataFrame, whole: np.ndarray) -
         image=source.str.extract(r"image=([^;]+)")[0].fillna(""),
         day=source.str.extract(r"measured=(\d{4}-\d\d-\d\d)")[0].fillna(""),
         measurement=out.configuration,
-        inferencex=~source.str.startswith(_OWN_RUNS),
+        inferencex=inferencex,
+        stated=inferencex & out.disaggregated & (out.decode_workers > 0) & (out.prefill_workers > 0),
     )
 
 

@@ -15,6 +15,8 @@ A run belongs to a point of its lengths, requests and GPUs. Where several have t
 - of a sweep (one image and day) whose certain points all draft, or none, so do the others;
 - as many measurements as points are told apart by their times per token (``by_times``): drafts are faster, then fewer
   requests a GPU. What is left stays unknown.
+A run that states its workers itself has the drafts and the decoders' limit of the same measurement in another
+collection, or those that all points with its workers have.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _TABLE = Path(__file__).with_name("inferencex_sweeps.csv")
 _POINT = ("family", "device", "runtime", "precision", "input_tokens", "output_tokens", "requests")
 _LAYOUT = ("prefill", "decode", "draft_tokens", "decode_batch")
+_SETTINGS = ("draft_tokens", "decode_batch", "by_times")
 
 
 def layout(text: str) -> tuple[int, dict[str, int]]:
@@ -88,6 +91,34 @@ def found(rows: pandas.DataFrame) -> pandas.DataFrame:
                 out.loc[row, list(_LAYOUT)] = points().loc[point, list(_LAYOUT)].to_list()
                 out.loc[row, "by_times"] = by_times
     return out
+
+
+def with_stated(rows: pandas.DataFrame, swept: pandas.DataFrame) -> pandas.DataFrame:
+    """``swept``, as `found` of ``rows``, with drafts and decoders' limits of the rows that are ``stated``, too: runs of
+    InferenceX that say their workers, in columns as records have.
+    """
+    import pandas
+
+    table, out = points(), swept.copy()
+    shapes = [table[side].map(_shape) for side in ("prefill", "decode")]
+    known = swept.assign(measurement=rows.measurement)[swept.draft_tokens >= 0]
+    for row in rows.loc[rows.stated].itertuples():
+        own = known[known.measurement == row.measurement][[*_SETTINGS]].drop_duplicates()
+        if own.empty:
+            fits = np.logical_and.reduce([table[name] == getattr(row, name) for name in _POINT])
+            for shape, side in zip(shapes, ("prefill_", ""), strict=True):
+                workers = getattr(row, f"{side or 'decode_'}workers")
+                degrees = (getattr(row, f"{side}tensor_parallel"), getattr(row, f"{side}data_parallel"))
+                fits &= shape == (workers, *degrees)
+            own = table[fits].assign(by_times=False)[[*_SETTINGS]].drop_duplicates()
+        if len(own) == 1:
+            out.loc[row.Index, [*_SETTINGS]] = pandas.Series(own.iloc[0].to_dict())
+    return out
+
+
+def _shape(text: str) -> tuple[int, int, int]:
+    workers, degrees = layout(text)
+    return workers, degrees["tensor_parallel"], degrees["data_parallel"]
 
 
 def _candidates(row: pandas.Series) -> tuple[int, ...]:

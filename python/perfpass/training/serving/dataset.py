@@ -109,10 +109,7 @@ def load(folder: Path | str | None = None) -> Dataset:
         assumed = None if sure else _assumed(serving, row, model, target)
         drafts = max(0, int(row.draft_tokens))
         looks = max(1, int(row.scheduler_interval))
-        most = max(0, int(row.decode_batch))
-        parts.append(
-            describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks, most=most)
-        )
+        parts.append(describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks))
     workloads = Workloads.joined(parts)
     kept = np.flatnonzero(busy(workloads.terms, rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3) <= 1.0)
     rows = rows.iloc[kept].reset_index(drop=True)
@@ -149,6 +146,7 @@ def serving_of(row: Any, model: LanguageModel) -> Serving:
         workers=max(1, int(row.decode_workers)) if row.disaggregated else 1,
         prefill=_split(row, "prefill_") if row.disaggregated else None,
         prefill_workers=max(1, int(row.prefill_workers)) if row.disaggregated else 0,
+        decode_batch=max(0, int(row.decode_batch)) if row.disaggregated else 0,
         quantization=_quantization(row, model),
     )
 

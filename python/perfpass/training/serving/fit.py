@@ -25,6 +25,9 @@ _OUTLIER = 0.2
 _FIRST_OUTLIER = 0.4
 # The same of the constants of first tokens, in units of their own priors; chosen on the rows set aside.
 FIRST_PRIOR_WEIGHT = 20.0
+# Of first tokens beside prefill replicas, what starts from the same engine's servers without. Chosen on the rows set
+# aside, of all that is an engine's own.
+CARRIED = ("steps", "burst")
 TREES: dict[str, Any] = {
     "tree_method": "hist",
     "nthread": 1,
@@ -104,7 +107,7 @@ def _first_constants(
     """
     from scipy.optimize import least_squares
 
-    priors = first_token.constants_of_mode(split, RUNTIMES)
+    priors = _priors(split, given)
     start, prefix = first_token.start_of(priors), first_token.prefix(split)
     pull = np.sqrt(FIRST_PRIOR_WEIGHT) / np.array([spread for _, spread in priors.values()])
 
@@ -119,6 +122,19 @@ def _first_constants(
         return np.concatenate([np.sqrt(weight) * soft, pull * (values - start)])
 
     return constants(least_squares(errors, start, max_nfev=60).x)
+
+
+def _priors(split: bool, given: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """Priors of first tokens of a mode. Few models were measured with prefill apart: what is an engine's own
+    (`CARRIED`) starts there from what its other servers take, of the constants ``given``.
+    """
+    found, prefix = first_token.constants_of_mode(split, RUNTIMES), first_token.prefix(False)
+    if not split:
+        return found
+    return {
+        name: (given[prefix + name] if name.split(".")[0] in CARRIED else start, spread)
+        for name, (start, spread) in found.items()
+    }
 
 
 def fit(data: Dataset, train: np.ndarray, *, trees: bool = True, seed: int = 0) -> Fit:
