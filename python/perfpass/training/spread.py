@@ -105,28 +105,42 @@ class Errors:
     @property
     def weight(self) -> np.ndarray:
         """[N] they sum to 1: every kind of source counts alike, each source of it by the root of its rows."""
+        return self.weighted({})
+
+    def weighted(self, times: Mapping[str, float]) -> np.ndarray:
+        """[N] the same where a kind of source counts so many ``times`` as much as another."""
         names, inverse, count = np.unique(self.source.astype(str), return_inverse=True, return_counts=True)
         kinds, kind = np.unique([n.split(":", 1)[0] for n in names], return_inverse=True)
         of_kind = np.bincount(kind, weights=np.sqrt(count))
-        return np.asarray((1.0 / (np.sqrt(count) * of_kind[kind] * len(kinds)))[inverse])
+        share = np.array([times.get(str(name), 1.0) for name in kinds])
+        return np.asarray((share[kind] / (np.sqrt(count) * of_kind[kind] * share.sum()))[inverse])
 
 
-def fit(errors: Errors, prior: Mapping[str, float], tails: tuple[float, float] = TAILS, *, few: bool = False) -> Spread:
+def fit(
+    errors: Errors,
+    prior: Mapping[str, float],
+    tails: tuple[float, float] = TAILS,
+    *,
+    few: bool = False,
+    times: Mapping[str, float] | None = None,
+) -> Spread:
     """The widths that ship: fitted on all errors, and stretched so that a source left out is covered.
 
     ``prior``: log half-widths by cause that a fit is drawn to, weakly; a cause that no error has stays there. ``few``:
     for areas in which a handful of devices or networks vouch for another. On which side of the median these lie says
     nothing of the next, so both sides are one; and in place of the stretch a width that n sources show grows by
-    sqrt(1 + 1 / n), as that of a new draw beside n others does. Raises ArgumentError where no error is given.
+    sqrt(1 + 1 / n), as that of a new draw beside n others does. ``times``: how much a kind of source counts, beside 1
+    (`Errors.weighted`). Raises ArgumentError where no error is given.
     """
     if not len(errors):
         raise ArgumentError("no errors; at least those of one source are needed")
     asked = errors.mirrored() if few else errors
     start = np.log([prior[cause] for cause in errors.causes])
     grown = np.sqrt(1.0 + 1.0 / np.maximum(errors.draws, 1))
-    stretch = (grown, grown) if few else _stretch(errors, start, tails)
+    counted = times or {}
+    stretch = (grown, grown) if few else _stretch(errors, start, tails, counted)
     shown = errors.lacks.any(axis=0)
-    low, high = (np.where(shown, w * s, w) for w, s in zip(_fitted(asked, start, tails), stretch, strict=True))
+    low, high = (np.where(shown, w * s, w) for w, s in zip(_fitted(asked, start, tails, counted), stretch, strict=True))
     sources = len(np.unique(errors.source.astype(str)))
     return Spread(errors.causes, tuple(low.tolist()), tuple(high.tolist()), tails, sources, len(errors))
 
@@ -207,7 +221,9 @@ def _parts(errors: Errors) -> list[np.ndarray]:
     return [fold[inverse] == i for i in range(count)]
 
 
-def _stretch(errors: Errors, start: np.ndarray, tails: tuple[float, float]) -> tuple[float, float]:
+def _stretch(
+    errors: Errors, start: np.ndarray, tails: tuple[float, float], times: Mapping[str, float]
+) -> tuple[float, float]:
     """Factors on both half-widths that make nine in ten errors of sources left out lie inside.
 
     No more is added for how few the sources are: it cost interval score on every area that it was tried on.
@@ -217,10 +233,11 @@ def _stretch(errors: Errors, start: np.ndarray, tails: tuple[float, float]) -> t
         return 1.0, 1.0
     below, above = np.zeros(len(errors)), np.zeros(len(errors))
     for inside in parts:
-        low, high = (np.sqrt(errors.lacks[inside] @ np.square(w)) for w in _fitted(errors.take(~inside), start, tails))
+        found = _fitted(errors.take(~inside), start, tails, times)
+        low, high = (np.sqrt(errors.lacks[inside] @ np.square(widths)) for widths in found)
         below[inside] = -errors.residual[inside] / np.maximum(low, _LEAST)
         above[inside] = errors.residual[inside] / np.maximum(high, _LEAST)
-    weight = errors.weight
+    weight = errors.weighted(times)
     return _quantile(below, weight, 1.0 - tails[0]), _quantile(above, weight, 1.0 - tails[1])
 
 
@@ -231,11 +248,13 @@ def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
     return max(float(values[order][min(at, len(values) - 1)]), 0.5)
 
 
-def _fitted(errors: Errors, prior: np.ndarray, tails: tuple[float, float]) -> tuple[np.ndarray, np.ndarray]:
+def _fitted(
+    errors: Errors, prior: np.ndarray, tails: tuple[float, float], times: Mapping[str, float]
+) -> tuple[np.ndarray, np.ndarray]:
     """[causes] half-widths below and above by least weighted pinball loss; ``prior`` [causes] in logarithms."""
     from scipy.optimize import minimize
 
-    k, weight = len(errors.causes), errors.weight
+    k, weight = len(errors.causes), errors.weighted(times)
     sides = ((-errors.residual, tails[0]), (errors.residual, tails[1]))
 
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:
