@@ -20,6 +20,7 @@ from perfpass.predictors.estimate import Runs
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.learned import artefacts, intervals
+from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.learned.ratios import fingerprint
 from perfpass.predictors.way import Way
 
@@ -179,6 +180,47 @@ def test_a_run_that_waits_for_the_host_says_so(predictor, recorded):
     found = predictor.predict(sizes, 1, Way(devices.device(GPU), "amp"))
     assert any("bound by the host" in r for r in found.support.reasons)
     assert found.high_s / found.low_s > 2.5
+
+
+def test_what_waits_for_the_host_lacks_nothing_of_the_device(predictor, recorded):
+    """Neither networks that are alike nor records of the board tell its time; in large batches they do."""
+    _, known = recorded
+    of_device = [CAUSES.index(name) for name in ("network", "device", "rare software", "unmeasured software", "beside")]
+    host = CAUSES.index("host")
+    lacks = {}
+    for board in (GPU, "a100-pcie-80gb"):
+        for batch in (1, 256):
+            sizes = known.table("timm", "resnet50", 224, batch, 32)
+            runs = Runs(Tables.one(sizes), np.array([batch]), *(np.zeros(1),) * 7)
+            lacks[board, batch] = predictor.columns(runs, Way(devices.device(board), "fp32"))[0]["lacks"][0]
+    for board in (GPU, "a100-pcie-80gb"):
+        assert lacks[board, 1][host] == 1.0
+        assert not lacks[board, 1][of_device].any()
+        assert lacks[board, 256][host] == 0.0
+    assert lacks["a100-pcie-80gb", 256][CAUSES.index("device")] == 1.0
+
+
+def test_operators_priced_one_by_one_have_no_network_beside_them(predictor):
+    """Of a language model: its distance from networks of vision says nothing, their records on a board say little."""
+    from perfpass.records import tables
+
+    known = tables.load(name="networks")
+    at = {name: CAUSES.index(name) for name in CAUSES}
+    lacks = {}
+    for board in (GPU, "h100-sxm5-80gb"):
+        runs = Runs(
+            Tables.one(known.table("transformers", "bert-base/BertModel+eager", 128, 256, 16)),
+            np.array([256]),
+            *(np.zeros(1),) * 7,
+        )
+        found = predictor.columns(runs, Way(devices.device(board), "amp"))[0]
+        assert found["distance"][0] > 0.1
+        lacks[board] = found["lacks"][0]
+        assert lacks[board][at["network"]] == 0.0
+    for board, of_device in ((GPU, 0.5), ("h100-sxm5-80gb", 1.0)):
+        host = lacks[board][at["host"]]
+        assert host < 0.3
+        assert lacks[board][at["device"]] == pytest.approx(of_device * (1.0 - host))
 
 
 def test_an_empty_table_still_has_a_positive_time(predictor):

@@ -146,6 +146,21 @@ def test_a_source_with_many_rows_counts_little_more_than_one_with_few():
     assert len(joined.thinned(30)) == 55
 
 
+def test_a_kind_of_source_counts_as_often_as_it_is_said_to():
+    few, many = laboratories(6, 12), laboratories(30, 13)
+    boards = Errors(
+        many.causes, 3.0 * many.residual, many.lacks, np.char.replace(many.source.astype(str), "source", "device")
+    )
+    joined = Errors.joined([few, boards])
+    own = np.arange(len(joined)) < len(few)
+    assert joined.weight[own].sum() == pytest.approx(1 / 2)
+    assert joined.weighted({"source": 3.0})[own].sum() == pytest.approx(3 / 4)
+    assert joined.weighted({"source": 3.0}).sum() == pytest.approx(1.0)
+    asked = {"measurement": 1.0, "network": 0.5, "device": 1.0, "never seen": 0.0}
+    alike, drawn = spread.fit(joined, PRIOR), spread.fit(joined, PRIOR, times={"source": 9.0})
+    assert drawn.bounds(asked)[1] < 0.95 * alike.bounds(asked)[1]
+
+
 def test_widths_are_kept_as_json_and_what_is_none_is_refused(fitted):
     kept = Spread.from_dict(fitted.to_dict())
     asked = {"measurement": 1.0, "network": 0.2, "device": 1.0, "never seen": 0.0}

@@ -105,24 +105,34 @@ class Errors:
     @property
     def weight(self) -> np.ndarray:
         """[N] they sum to 1: every kind of source counts alike, each source of it by the root of its rows."""
+        return self.weighted({})
+
+    def weighted(self, times: Mapping[str, float]) -> np.ndarray:
+        """[N] the same where a kind of source counts so many ``times`` as much as another."""
         names, inverse, count = np.unique(self.source.astype(str), return_inverse=True, return_counts=True)
         kinds, kind = np.unique([n.split(":", 1)[0] for n in names], return_inverse=True)
         of_kind = np.bincount(kind, weights=np.sqrt(count))
-        return np.asarray((1.0 / (np.sqrt(count) * of_kind[kind] * len(kinds)))[inverse])
+        share = np.array([times.get(str(name), 1.0) for name in kinds])
+        return np.asarray((share[kind] / (np.sqrt(count) * of_kind[kind] * share.sum()))[inverse])
 
 
 def fit(
-    errors: Errors, prior: Mapping[str, float], tails: tuple[float, float] = TAILS, *, few: bool = False,
+    errors: Errors,
+    prior: Mapping[str, float],
+    tails: tuple[float, float] = TAILS,
+    *,
+    few: bool = False,
     least: Mapping[str, float] | None = None,
-) -> Spread:  # fmt: skip
+    times: Mapping[str, float] | None = None,
+) -> Spread:
     """The widths that ship: fitted on all errors, and stretched so that a source left out is covered.
 
     ``prior``: log half-widths by cause that a fit is drawn to, weakly; a cause that no error has stays there. ``few``:
     for areas in which a handful of devices or networks vouch for another. On which side of the median these lie says
     nothing of the next, so both sides are one; and in place of the stretch a width that n sources show grows by
     sqrt(1 + 1 / n), as that of a new draw beside n others does. ``least``: log half-widths by cause that something
-    else than errors tells; the other causes are fitted beside them, so that none counts twice. Raises ArgumentError
-    where no error is given.
+    else than errors tells; the other causes are fitted beside them, so that none counts twice. ``times``: how much a
+    kind of source counts, beside 1 (`Errors.weighted`). Raises ArgumentError where no error is given.
     """
     if not len(errors):
         raise ArgumentError("no errors; at least those of one source are needed")
@@ -130,9 +140,10 @@ def fit(
     floor = np.array([(least or {}).get(cause, 0.0) for cause in errors.causes])
     start = np.log(np.maximum([prior[cause] for cause in errors.causes], floor))
     grown = np.sqrt(1.0 + 1.0 / np.maximum(errors.draws, 1))
-    stretch = (grown, grown) if few else _stretch(errors, start, tails, floor)
+    counted = times or {}
+    stretch = (grown, grown) if few else _stretch(errors, start, tails, floor, counted)
     shown = errors.lacks.any(axis=0)
-    fitted = _fitted(asked, start, tails, floor)
+    fitted = _fitted(asked, start, tails, floor, counted)
     low, high = (np.maximum(np.where(shown, w * s, w), floor) for w, s in zip(fitted, stretch, strict=True))
     sources = len(np.unique(errors.source.astype(str)))
     return Spread(errors.causes, tuple(low.tolist()), tuple(high.tolist()), tails, sources, len(errors))
@@ -214,7 +225,9 @@ def _parts(errors: Errors) -> list[np.ndarray]:
     return [fold[inverse] == i for i in range(count)]
 
 
-def _stretch(errors: Errors, start: np.ndarray, tails: tuple[float, float], floor: np.ndarray) -> tuple[float, float]:
+def _stretch(
+    errors: Errors, start: np.ndarray, tails: tuple[float, float], floor: np.ndarray, times: Mapping[str, float]
+) -> tuple[float, float]:
     """Factors on both half-widths that make nine in ten errors of sources left out lie inside.
 
     No more is added for how few the sources are: it cost interval score on every area that it was tried on.
@@ -224,11 +237,11 @@ def _stretch(errors: Errors, start: np.ndarray, tails: tuple[float, float], floo
         return 1.0, 1.0
     below, above = np.zeros(len(errors)), np.zeros(len(errors))
     for inside in parts:
-        fitted = _fitted(errors.take(~inside), start, tails, floor)
+        fitted = _fitted(errors.take(~inside), start, tails, floor, times)
         low, high = (np.sqrt(errors.lacks[inside] @ np.square(w)) for w in fitted)
         below[inside] = -errors.residual[inside] / np.maximum(low, _LEAST)
         above[inside] = errors.residual[inside] / np.maximum(high, _LEAST)
-    weight = errors.weight
+    weight = errors.weighted(times)
     return _quantile(below, weight, 1.0 - tails[0]), _quantile(above, weight, 1.0 - tails[1])
 
 
@@ -240,7 +253,7 @@ def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
 
 
 def _fitted(
-    errors: Errors, prior: np.ndarray, tails: tuple[float, float], floor: np.ndarray
+    errors: Errors, prior: np.ndarray, tails: tuple[float, float], floor: np.ndarray, times: Mapping[str, float]
 ) -> tuple[np.ndarray, np.ndarray]:
     """[causes] half-widths below and above by least weighted pinball loss; ``prior`` [causes] in logarithms.
 
@@ -248,7 +261,7 @@ def _fitted(
     """
     from scipy.optimize import minimize
 
-    k, weight = len(errors.causes), errors.weight
+    k, weight = len(errors.causes), errors.weighted(times)
     sides = ((-errors.residual, tails[0]), (errors.residual, tails[1]))
 
     def loss(theta: np.ndarray) -> tuple[float, np.ndarray]:

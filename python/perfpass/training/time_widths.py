@@ -60,14 +60,17 @@ def of_devices(residual: np.ndarray, issue: np.ndarray, evidence: np.ndarray, na
     return Errors.of(residual, lacks, f"device:{name}")
 
 
-def fit(parts: Iterable[Errors], least: Mapping[str, float] | None = None) -> Spread:
+def fit(
+    parts: Iterable[Errors], least: Mapping[str, float] | None = None, times: Mapping[str, float] | None = None
+) -> Spread:  # fmt: skip
     """The widths that ship, from all parts; those of the prior where no part has an error.
 
     ``least``: log half-widths by cause that no side falls below, where something else than errors tells them.
+    ``times``: how much a kind of what is left out counts, beside 1 (`Errors.weighted`).
     """
     kept = [part.thinned(_MOST_ROWS) for part in parts if len(part)]
     if kept:
-        found = spread.fit(Errors.joined(kept), PRIOR)
+        found = spread.fit(Errors.joined(kept), PRIOR, times=times)
     else:
         prior = tuple(PRIOR[cause] for cause in CAUSES)
         found = Spread(CAUSES, prior, prior, spread.TAILS, 0, 0)
@@ -77,14 +80,17 @@ def fit(parts: Iterable[Errors], least: Mapping[str, float] | None = None) -> Sp
 
 
 def bounds(
-    parts: Iterable[Errors], asked: Errors, least: Mapping[str, float] | None = None
-) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    parts: Iterable[Errors],
+    asked: Errors,
+    least: Mapping[str, float] | None = None,
+    times: Mapping[str, float] | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
     """[N] log bounds of what is ``asked``, as those that ship, but from ``parts`` (and ``least``) alone.
 
     A question of a user comes from another laboratory than any record.
     """
     lacks = dict(zip(asked.causes, asked.lacks.T, strict=True)) | {"laboratory": 1.0}
-    return fit(parts, least).bounds(lacks)
+    return fit(parts, least, times).bounds(lacks)
 
 
 def _lacks(count: int, **values: np.ndarray | float) -> dict[str, np.ndarray]:

@@ -30,6 +30,8 @@ from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, of_before_ampere, sustained_flops
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from perfpass.devices import Device
     from perfpass.graph.table import OperatorColumns
     from perfpass.predictors.estimate import Run
@@ -44,6 +46,11 @@ _FASTER_FP32 = "tf32"
 # Beside boards from before Ampere, and others' launched before it: 40 us an operator, which HELP's boards of 2016 to
 # 2018 take. Clouds keep them beside processors of their time (V100: a Broadwell of 2.3 GHz, T4: a Cascade Lake of 2.5).
 _OLDER_HOST = (2.0, 2.0)
+# Of CAUSES, those whose error is of what the device does, and of no host.
+_OF_DEVICE = ("network", "device", "rare software", "unmeasured software", "beside")
+# What a measured board lacks where operators are priced one by one, over an unmeasured one, by hand: no laboratory left
+# out ran on it. Its runs tell its memory and its clock, and nothing of its products.
+_PRICED = 0.5
 # Shares of the time that operators of no measured network take. Trees that know all others of it answer as before for
 # what takes little: one more operator would else make a network as much faster or slower as the two answers differ.
 _STRANGE = (0.05, 0.25)
@@ -60,6 +67,15 @@ def evidence_key(way: Way) -> str:
     """Which records speak of this software on other devices; the 16-bit types that modern runs use count as one."""
     precision = "amp/bf16" if way.precision in ("amp", "amp_bf16", "bf16") else way.precision
     return f"{precision} {way.runtime} {way.layout}"
+
+
+def while_it_works(lacks: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What is not known of N runs on GPUs, by CAUSES: of the device as far as it does not wait for its host.
+
+    Where the host issues one operator after the other, it alone is what makes the time, and no record states it.
+    """
+    works = 1.0 - lacks["host"]
+    return {name: lack * works if name in _OF_DEVICE else lack for name, lack in lacks.items()}
 
 
 class InferencePredictor(RatioTrees):
@@ -194,6 +210,19 @@ class InferencePredictor(RatioTrees):
         seconds = seconds.copy()
         seconds[priced] = share * seconds[priced] + (1.0 - share) * np.log(total).reshape(-1, steps)
         return seconds, handed_over
+
+    def _lacks(
+        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray,
+        kinds: Kinds,
+    ) -> dict[str, np.ndarray]:  # fmt: skip
+        """As far as operators are priced one by one neither measured networks vouch, nor those that the board ran."""
+        found = super()._lacks(tables, grown, sizes, way, distance, issue, kinds)
+        if way.device.kind != "gpu":
+            return found
+        trees = np.repeat(self._fade(way, distance) * kinds.convolves, sizes.shape[1])
+        found["network"] = found["network"] * trees
+        found["device"] = np.maximum(found["device"], _PRICED * (1.0 - trees))
+        return while_it_works(found)
 
     def _instead(self, way: Way) -> tuple[int, str]:
         if way.device.kind != "gpu":

@@ -23,7 +23,6 @@ from perfpass.predictors.way import Way
 from perfpass.predictors.workload import PRECISIONS
 from perfpass.records import schema, tables
 from perfpass.records.location import data_directory
-from perfpass.training import time_widths
 from perfpass.training.inference import calibrate, operators
 from perfpass.training.inference import dataset as vision
 from perfpass.training.spread import Errors
@@ -191,7 +190,7 @@ def of_vision(folder: Path | None = None, *, seed: int = 0, say: Callable[[str],
     held = calibrate.unseen_networks(data, "family", FOLDS, seed=seed, say=say)
     rows = data.rows.assign(predicted_s=held.predicted_s, measured_s=data.measured_s)[data.well_measured]
     half = np.full(len(data), np.nan)
-    own = time_widths.of_networks(data, held.residuals)
+    own = calibrate.of_networks(data, held.residuals)
     asked = dict(zip(CAUSES_OF_TIME, own.lacks.T, strict=True)) | {"laboratory": np.ones(len(own))}
     kind = calibrate.kinds(data)
     for name in np.unique(kind):

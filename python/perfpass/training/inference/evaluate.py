@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.errors import ArgumentError
-from perfpass.training import ratio_trees, time_widths
+from perfpass.training import ratio_trees
 from perfpass.training.inference import calibrate, outside
 from perfpass.training.inference.dataset import Dataset, load
 from perfpass.training.inference.model import ROUNDS, TREES
@@ -109,7 +109,7 @@ class _Evidence:
         if self.networks is not None:
             of = calibrate.kinds(self.dataset)[self.networks.row] == kind
             dropped = np.isin(self.networks.row, without) if without is not None else np.zeros_like(of)
-            found.append(time_widths.of_networks(self.dataset, self.networks.take(of & ~dropped)))
+            found.append(calibrate.of_networks(self.dataset, self.networks.take(of & ~dropped)))
         found += [e.errors for e in self.experiments if e.kind == kind and not e.devices & devices]
         others = (self.outside.kind == kind) & (self.outside.rows.source != source).to_numpy()
         return [*found, self.outside.take(others).errors]
@@ -135,11 +135,8 @@ def _grade_folds(
     for fold in found.folds:
         for name in np.unique(side[fold.test]):
             asked = held.take(np.isin(held.row, fold.test) & (side[held.row] == name))
-            below, above = time_widths.bounds(
-                evidence.parts(str(name), without=fold.test),
-                time_widths.of_networks(dataset, asked),
-                calibrate.LEAST.get(str(name)),
-            )
+            parts = evidence.parts(str(name), without=fold.test)
+            below, above = calibrate.bounds(parts, calibrate.of_networks(dataset, asked))
             low[asked.row], high[asked.row] = predicted[asked.row] * np.exp(below), predicted[asked.row] * np.exp(above)
     # Devices with few records are not predicted as known ones: the device split grades them.
     for name in (GPU, CPU):
@@ -219,7 +216,7 @@ def _judged(
     rows = experiment.rows[kept]
     of_devices = np.flatnonzero(np.isin(dataset.rows.device.to_numpy(), list(experiment.devices)))
     parts = evidence.parts(experiment.kind, without=of_devices, devices=experiment.devices)
-    low, high = (v[kept] for v in time_widths.bounds(parts, experiment.errors, calibrate.LEAST.get(experiment.kind)))
+    low, high = (v[kept] for v in calibrate.bounds(parts, experiment.errors))
     return _Judged(rows, experiment.predicted_s[kept], experiment.base_s[kept], dataset.measured_s[rows], low, high)
 
 

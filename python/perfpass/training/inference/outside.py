@@ -26,7 +26,6 @@ from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.way import Way
 from perfpass.records import nas_graphs, schema
 from perfpass.records.location import data_directory
-from perfpass.training import time_widths
 from perfpass.training.inference import calibrate, operators
 from perfpass.training.mig import dataset as mig
 from perfpass.training.section import Section
@@ -188,9 +187,7 @@ def grade(section: Section, found: Answers, parts: Callable[[str, str], list[Err
     kind, source, domain = found.kind, found.rows.source.to_numpy(dtype=str), found.rows.domain.to_numpy(dtype=str)
     for name, of in sorted(set(zip(source, kind, strict=True))):
         inside = np.flatnonzero((source == name) & (kind == of))
-        low[inside], high[inside] = time_widths.bounds(
-            parts(of, name), found.take(inside).errors, calibrate.LEAST.get(of)
-        )
+        low[inside], high[inside] = calibrate.bounds(parts(of, name), found.take(inside).errors)
     at, measured = 1e3 * found.predicted_s, 1e3 * found.measured_s
     level = np.array(SUPPORT_LEVELS)[np.maximum(found.level, width_level(np.exp(high), np.exp(low)))]
     lines = {"all": np.ones(len(at), dtype=bool)}

@@ -10,7 +10,7 @@ import numpy as np
 
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.learned.spread import Spread
-from perfpass.training import ratio_trees, time_widths
+from perfpass.training import ratio_trees
 from perfpass.training.inference import calibrate, model, outside
 from perfpass.training.inference.dataset import Dataset, load
 from perfpass.training.spread import Errors
@@ -54,16 +54,11 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         )  # fmt: skip
 
     # What is off on other sources is known once there is a predictor to ask.
-    place, _ = write({name: time_widths.fit(parts, calibrate.LEAST.get(name)) for name, parts in held.items()})
+    place, _ = write({name: calibrate.fit(parts) for name, parts in held.items()})
     other = outside.answers(folder, InferencePredictor(place))
     say(f"{len(other.rows)} questions of other sources")
     kind = other.kind
-    place, size = write(
-        {
-            name: time_widths.fit([*p, other.take(kind == name).errors], calibrate.LEAST.get(name))
-            for name, p in held.items()
-        }
-    )
+    place, size = write({name: calibrate.fit([*p, other.take(kind == name).errors]) for name, p in held.items()})
     say(f"wrote {place}: {size / 1e6:.1f} MB")
     return place
 
@@ -79,7 +74,7 @@ def _held_out(dataset: Dataset, seed: int, say: Any) -> dict[str, list[Errors]]:
     kind = calibrate.kinds(dataset)
     return {
         str(name): [
-            time_widths.of_networks(dataset, found.take(kind[found.row] == name)),
+            calibrate.of_networks(dataset, found.take(kind[found.row] == name)),
             *(e.errors for e in experiments if e.kind == name),
         ]
         for name in np.unique(kind)
