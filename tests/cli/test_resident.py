@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -303,6 +304,26 @@ def test_a_child_that_stands_by_answers_and_another_takes_its_place(resident, pl
     os.kill(second, signal.SIGKILL)
     assert command("devices", "t4", PERFPASS_SOCKET=str(place)) == alone
     assert standing_by(resident) != second
+
+
+def test_a_child_that_stands_by_takes_a_question_without_the_resident_process(resident, place):
+    """That one is stopped meanwhile: nobody waits until it has its turn."""
+    standing_by(resident)
+    deadline, word = time.monotonic() + 60, b""
+    while word != asking.ACCEPTED:  # until the child is ready nobody takes it
+        assert time.monotonic() < deadline, "nobody but the resident process takes a question"
+        time.sleep(0.2)
+        resident.send_signal(signal.SIGSTOP)
+        try:
+            with socket.socket(socket.AF_UNIX) as line:
+                line.settimeout(2)
+                line.connect(str(place))
+                line.sendall(question())
+                with contextlib.suppress(TimeoutError):
+                    word = line.recv(1)
+        finally:
+            resident.send_signal(signal.SIGCONT)
+    assert command("devices", "t4", PERFPASS_SOCKET=str(place))[0] == 0
 
 
 @pytest.fixture(scope="module")

@@ -369,3 +369,25 @@ def test_what_a_network_is_made_of_is_worked_out_once(predictor, monkeypatch):
         found = once(predictor, Tables.one(table([convolution(1) | {"op": op}])))
         assert (found.strange.tolist(), found.convolves.tolist()) == ([strange], [convolves])
         assert found.unlearned.tolist() == [strange]
+
+
+def test_trees_are_asked_only_where_they_are_heard(predictor, monkeypatch):
+    """Operators answer for a network without a convolution: its answer is the same whatever trees would say."""
+    plain = table([convolution(1) | {"op": "erf"}])
+    way = Way(devices.device("a10"), "fp32")
+    before = predictor.predict(plain, 1, way)
+    asked = []
+    monkeypatch.setattr(InferencePredictor, "_trees_of", lambda self, name: asked.append(name))
+    again = predictor.predict(plain, 1, way)
+    assert (again.median_s, again.low_s, again.high_s) == (before.median_s, before.low_s, before.high_s)
+    with pytest.raises(AttributeError):
+        predictor.predict(table([convolution(1)]), 1, way)
+    assert len(asked) == 1
+
+
+def test_beside_a_network_of_which_trees_are_not_heard_another_has_its_own_answer(predictor):
+    """Both in one lane, as alone."""
+    rows, way = [convolution(1), convolution(1) | {"op": "erf"}], Way(devices.device("a10"), "fp32")
+    runs = Runs(Tables(table(rows), np.arange(3)), np.array([1, 1]), *(np.zeros(2),) * 7)
+    together = predictor.columns(runs, way)[0]["median_s"]
+    assert together.tolist() == [predictor.predict(table([each]), 1, way).median_s for each in rows]

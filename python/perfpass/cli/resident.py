@@ -2,7 +2,8 @@
 
 A child runs the very command with the arguments, folder, environment and open files of whoever asks, and ends: so an
 answer is that of a process of its own, byte by byte, no question sees another's, and memory stays flat. One child is
-forked before it is asked and has answered a fixed question: what it writes to is its own already.
+forked before it is asked and has answered a fixed question: what it writes to is its own already. It takes the next
+question at the door itself, so that nobody waits for this process to have its turn.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from perfpass.errors import ArgumentError, FileError, UnsupportedError
 _LARGEST_QUESTION = 1 << 20  # bytes; arguments and environment
 _MOST_AT_ONCE = 64  # whoever comes then runs its command itself
 _PATIENCE_S = 0.5
-_BOARD = "a100-sxm4-80gb"
+_BOARD = "a100"  # a name of several boards, of a product with few records of each: what that takes is made as well
 # y = Relu(x) of 1 x 4 floats, as an ONNX file.
 _MODEL = bytes.fromhex(
     "08083a3b0a0c0a0178120179220452656c751201675a130a0178120e0a0c080112080a0208010a02080462130a01"
@@ -183,10 +184,17 @@ class _Resident:
             self._standby = self._stand_by(door)
             print(f"perfpass answers on {self._path}", file=sys.stderr, flush=True)
             while not self._ending:
-                watched: list[Any] = [door, woken, *self._asking.values()]
+                standby = self._standby
+                watched: list[Any] = [woken, *self._asking.values()]
+                if standby is not None:
+                    watched.append(standby.line)
+                if standby is None or not standby.is_ready:  # else that child takes whoever comes
+                    watched.append(door)
                 ready, _, _ = select.select(watched, [], [])
                 if woken in ready:
                     os.read(woken, 4096)
+                if standby is not None and standby.line in ready:
+                    self._hear(standby)
                 ended = self._bury()
                 for child, line in list(self._asking.items()):
                     if line in ready and child in self._asking:
@@ -225,6 +233,7 @@ class _Resident:
         finally:
             os.umask(before)
         door.listen(_MOST_AT_ONCE)
+        door.setblocking(False)  # a child may be quicker
         return door
 
     def _bury(self) -> bool:
@@ -235,6 +244,7 @@ class _Resident:
             if child == 0:
                 break
             if self._standby is not None and child == self._standby.child:
+                ended = ended or self._standby.is_ready
                 self._standby.line.close()
                 self._standby = None
             elif line := self._asking.pop(child, None):
@@ -243,23 +253,54 @@ class _Resident:
         return ended
 
     def _stand_by(self, door: socket.socket) -> _Standby:
-        """A child that has answered once and waits for a question."""
+        """A child that has answered once and waits at the door."""
         line, other = socket.socketpair()
         child = os.fork()
         if child == 0:
-            _wait(other, self._start, [door, line])
+            self._wait(other, door, line)
         other.close()
         return _Standby(child, line)
 
-    def _answer(self, door: socket.socket) -> None:
-        line, _ = door.accept()
+    def _hear(self, standby: _Standby) -> None:
+        """The child says that it is ready, or gives the connection of whom it answers."""
+        word, lines, _, _ = socket.recv_fds(standby.line, 1, 1)
+        if lines:
+            self._asking[standby.child] = socket.socket(fileno=lines[0])
+            standby.line.close()
+            self._standby = None
+        elif word:
+            standby.is_ready = True
+
+    def _wait(self, resident: socket.socket, door: socket.socket, other: socket.socket) -> NoReturn:
+        """In the child: answers once, then the question that comes; ends with the resident process."""
+        try:
+            _as_child([other])
+            _answer_once()
+            resident.sendall(asking.ACCEPTED)
+            taken = None
+            while taken is None:
+                ready, _, _ = select.select([door, resident], [], [])
+                if resident in ready:
+                    os._exit(0)
+                taken = self._taken(door)
+            question, line, files = taken
+            socket.send_fds(resident, [asking.ACCEPTED], [line.fileno()])
+        except BaseException:
+            os._exit(asking.EXIT_INTERNAL)
+        _run(question, self._start, line, files, [door, resident])
+
+    def _taken(self, door: socket.socket) -> tuple[_Question, socket.socket, list[int]] | None:
+        """A question of somebody at the door, the connection and three streams; None where it is not answered here."""
+        try:
+            line, _ = door.accept()
+        except BlockingIOError:  # another process of ours was quicker
+            return None
         files: list[int] = []
         try:
             line.settimeout(_PATIENCE_S)
             if len(self._asking) >= _MOST_AT_ONCE or not asking.same_user(line):
                 raise ValueError
-            content = _received(line)
-            question = _Question.of(content)
+            question = _Question.of(_received(line))
             if not self._start.is_of(question) or question.words[0] not in asking.HANDED:
                 raise ValueError
             if _states(self._files) != self._states:  # installed or edited since: what is in memory is another's
@@ -268,60 +309,35 @@ class _Resident:
             _, files, _, _ = socket.recv_fds(line, 1, 3)
             if len(files) != 3:
                 raise ValueError
-            self._asking[self._child(question, content, line, files, door)] = line
         except Exception:  # whatever was asked: who asked runs it
             line.close()
-        finally:
             for file in files:
                 os.close(file)
+            return None
+        return question, line, files
 
-    def _child(
-        self, question: _Question, content: bytes, line: socket.socket, files: list[int], door: socket.socket
-    ) -> int:
-        """The process that answers: the one that stands by, else a new one."""
-        standby = self._standby
-        if standby is not None and standby.is_ready():
-            self._standby = None
-            with standby.line:
-                standby.hand(content, [line.fileno(), *files])
-            return standby.child
+    def _answer(self, door: socket.socket) -> None:
+        """Has a new process answer: no child is ready."""
+        taken = self._taken(door)
+        if taken is None:
+            return
+        question, line, files = taken
         child = os.fork()
         if child == 0:
-            inherited = [door, *self._asking.values(), *([standby.line] if standby else [])]
+            inherited = [door, *self._asking.values(), *([self._standby.line] if self._standby else [])]
             _run(question, self._start, line, files, inherited)
-        return child
+        self._asking[child] = line
+        for file in files:
+            os.close(file)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Standby:
-    """A child that waits for a question at the other end of ``line``."""
+    """A child that takes the next question itself, once it is ready; at the other end of ``line``."""
 
     child: int
     line: socket.socket
-
-    def is_ready(self) -> bool:
-        """Whether it has answered its first question. Asked once it was, it is so no more."""
-        return bool(select.select([self.line], [], [], 0)[0]) and self.line.recv(1) == asking.ACCEPTED
-
-    def hand(self, content: bytes, files: list[int]) -> None:
-        """Gives it a question, with the connection of who asks and three streams."""
-        socket.send_fds(self.line, [b"\n"], files)
-        self.line.sendall(b"%d\n" % len(content) + content)
-
-
-def _wait(line: socket.socket, start: _Start, inherited: list[socket.socket]) -> NoReturn:
-    """Answers once, then the question that comes; ends with the resident process."""
-    try:
-        _as_child(inherited)
-        _answer_once()
-        line.sendall(asking.ACCEPTED)
-        _, files, _, _ = socket.recv_fds(line, 1, 4)
-        if len(files) != 4:
-            os._exit(0)
-        question, asker = _Question.of(_received(line)), socket.socket(fileno=files[0])
-    except BaseException:
-        os._exit(asking.EXIT_INTERNAL)
-    _run(question, start, asker, files[1:], [line])
+    is_ready: bool = False
 
 
 def _as_child(inherited: list[socket.socket]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
-from perfpass.devices.lookup import device
 from perfpass.devices.shipped import shipped
 from perfpass.devices.spec import Device
 
@@ -19,10 +18,14 @@ def twins(found: Device) -> tuple[Device, ...]:
     They differ in memory, links and power limit. A board with the chip under another product's name (TITAN RTX and
     Quadro RTX 6000) is none, nor is a slice.
     """
-    return tuple(device(key) for key in _ids(found.id) if _chip(device(key)) == _chip(found))
+    return _of_chip(found.id, _chip(found))
 
 
 @lru_cache(maxsize=256)
+def _of_chip(board: str, chip: tuple[str, int, float]) -> tuple[Device, ...]:
+    return tuple(one for one in map(shipped().parse, _ids(board)) if _chip(one) == chip)
+
+
 def _ids(board: str) -> tuple[str, ...]:
     end = _BOARD.search(board)
     if end is None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -102,12 +103,24 @@ class Steps:
         return self.tables.table
 
 
-def _is(table: Any, *names: str) -> np.ndarray:
-    return np.isin(np.asarray(table["op"]), [_OP[n] for n in names])
+def _is(table: dict[str, np.ndarray], *names: str) -> np.ndarray:
+    return _operators(names)[table["op"].astype(np.intp)]
 
 
-def _class(table: Any, *names: str) -> np.ndarray:
-    return np.isin(np.asarray(table["op_class"]), [_CLASS[n] for n in names])
+def _class(table: dict[str, np.ndarray], *names: str) -> np.ndarray:
+    return _classes(names)[table["op_class"].astype(np.intp)]
+
+
+@cache
+def _operators(names: tuple[str, ...]) -> np.ndarray:
+    """Which of OPERATORS are meant."""
+    return np.isin(np.arange(len(OPERATORS)), [_OP[n] for n in names])
+
+
+@cache
+def _classes(names: tuple[str, ...]) -> np.ndarray:
+    """Which of OPERATOR_CLASSES are meant."""
+    return np.isin(np.arange(len(OPERATOR_CLASSES)), [_CLASS[n] for n in names])
 
 
 class _Step:
@@ -141,7 +154,7 @@ class _Step:
         block = {}
         for name in COLUMNS:
             column = changed.get(name, self.t[name])
-            block[name] = np.broadcast_to(column, len(mask))[rows]
+            block[name] = column[rows] if isinstance(column, np.ndarray) else np.full(len(rows), column)
         block["graph"] = self.graph[rows]
         block["part"] = np.full(len(rows), part)
         block["source"] = rows
@@ -149,7 +162,6 @@ class _Step:
 
     def moved(self, mask: np.ndarray, part: int, read: Any, written: Any, flops: Any = None, **changed: Any) -> None:
         """Rows that run no product: bytes, and one FLOP per element written unless stated."""
-        written = np.broadcast_to(written, len(mask))
         flops = written / self.width if flops is None else flops
         self.add(
             mask,

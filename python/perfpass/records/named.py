@@ -92,7 +92,8 @@ def questions(rows: pandas.DataFrame, keys: Any = None) -> pandas.DataFrame:
     import pandas
 
     named = fill(rows)
-    asked = [_question(row) for row in named.itertuples(index=False)]
+    boards = {name: _device(name) for name in {_board(row) for row in named.itertuples(index=False)}}
+    asked = [_question(row, boards[_board(row)]) for row in named.itertuples(index=False)]
     found = pandas.DataFrame(asked, columns=list(COLUMNS), index=rows.index)
     if keys is not None:
         names = zip(found.table_source, found.table_model, found.table_size, strict=True)
@@ -101,7 +102,7 @@ def questions(rows: pandas.DataFrame, keys: Any = None) -> pandas.DataFrame:
     return found
 
 
-def _question(row: Any) -> tuple[Any, ...]:
+def _question(row: Any, target: Device | None) -> tuple[Any, ...]:
     refused, definition = _refused(row), definition_of(row.network)
     if not refused and definition is None:
         refused = "network not known by a definition" if row.network else "network not named"
@@ -109,7 +110,6 @@ def _question(row: Any) -> tuple[Any, ...]:
     runtime = "tensorrt" if _TENSORRT in row.variant else asked_as
     if not refused and not runtime:
         refused = f"runtime {row.runtime or 'not stated'} is not predicted"
-    target = _device(row)
     if not refused and target is None:
         refused = "the device is not in the catalogue"
     if not refused and not row.precision:
@@ -185,8 +185,11 @@ def _without_tf32(row: Any, target: Device | None) -> bool:
     return own and target is not None and "tf32" in target.peak_flops
 
 
-def _device(row: Any) -> Device | None:
-    name = row.device + (f":{row.mig_profile}" if row.mig_profile else "")
+def _board(row: Any) -> str:
+    return str(row.device) + (f":{row.mig_profile}" if row.mig_profile else "")
+
+
+def _device(name: str) -> Device | None:
     with contextlib.suppress(PerfPassError):
         return device(name)
     return None

@@ -130,15 +130,16 @@ class InferencePredictor(RatioTrees):
         """
         return super()._where(_learned_in(way))
 
-    def _looked_at(self, networks: Tables, kinds: Kinds, way: Way, distance: np.ndarray) -> Tables:
+    def _heard(self, way: Way, kinds: Kinds, distance: np.ndarray) -> np.ndarray:
+        heard = self._fade(way, distance)
+        return heard * kinds.convolves if way.device.kind == "gpu" else heard  # operators answer for what has none
+
+    def _looked_at(self, networks: Tables, kinds: Kinds, heard: np.ndarray) -> Tables:
         """Trees do not look at operators that no network had: what these take is in the base, and moves no correction.
 
         So by what was learned one more of them never makes a network faster; `_beyond_trees` may, as it hands over.
         """
-        spoken_of = self._fade(way, distance)
-        if way.device.kind == "gpu":  # where operators answer for what has no convolution
-            spoken_of = spoken_of * kinds.convolves
-        if not np.logical_or.reduce(kinds.strange & (spoken_of > 0.0)):
+        if not np.logical_or.reduce(kinds.strange & (heard > 0.0)):
             return networks
         return networks.without(self._unlearned(networks))
 
@@ -185,7 +186,7 @@ class InferencePredictor(RatioTrees):
         self, seconds: np.ndarray, kinds: Kinds, networks: Tables, way: Way, distance: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray]:
         handed_over = np.zeros_like(seconds)
-        trees = self._fade(way, distance) * kinds.convolves
+        trees = self._heard(way, kinds, distance)
         priced = np.flatnonzero((trees < 1.0) | kinds.strange)
         if way.device.kind != "gpu" or not len(priced):
             return seconds, handed_over

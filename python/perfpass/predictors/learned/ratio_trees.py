@@ -252,9 +252,13 @@ class RatioTrees(ABC):
         sizes[:, :-3], sizes[:, -3], sizes[:, -2], sizes[:, -1] = ladder.RUNGS, least, most, batch
         networks = ladder.at_batches(tables, batch, sizes)
         vectors = at(networks, sizes.ravel(), way)
-        where, looked_at = self._where(whole), self._looked_at(networks, kinds, way, distance)
-        seen = vectors if where is way and looked_at is networks else at(looked_at, sizes.ravel(), where)
-        learned = self._learned(seen.values, sizes, whole, distance, threads)
+        heard = self._heard(whole, kinds, distance)
+        if np.logical_or.reduce(heard > 0.0):
+            where, looked_at = self._where(whole), self._looked_at(networks, kinds, heard)
+            seen = vectors if where is way and looked_at is networks else at(looked_at, sizes.ravel(), where)
+            learned = self._learned(seen.values, sizes, whole, heard, threads)
+        else:
+            learned = np.zeros(sizes.shape)
         by_trees = self._log_seconds(vectors, learned, way, kinds)
         seconds, handed_over = self._beyond_trees(by_trees, kinds, networks, way, distance)
         rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
@@ -320,19 +324,23 @@ class RatioTrees(ABC):
             return way
         return replace(way, device=find_device(reference))
 
-    def _looked_at(self, networks: Tables, kinds: Kinds, way: Way, distance: np.ndarray) -> Tables:
-        """What trees look at of ``networks`` (N at K batch sizes), whose distances are ``distance`` [N]."""
+    def _looked_at(self, networks: Tables, kinds: Kinds, heard: np.ndarray) -> Tables:
+        """What trees look at of ``networks`` (N at K batch sizes), each of which they are ``heard`` [N] of."""
         return networks
 
+    def _heard(self, way: Way, kinds: Kinds, distance: np.ndarray) -> np.ndarray:
+        """[N] weight of what trees say of each network, 0 to 1; they are not asked where it is 0."""
+        return self._fade(way, distance)
+
     def _learned(
-        self, features: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, threads: int
+        self, features: np.ndarray, sizes: np.ndarray, way: Way, heard: np.ndarray, threads: int
     ) -> np.ndarray:  # fmt: skip
-        """[N, K] what the trees say of ``features`` [N * K, F] at the batch ``sizes`` [N, K].
+        """[N, K] what the trees say of ``features`` [N * K, F] at the batch ``sizes`` [N, K], times ``heard`` [N].
 
         Beside the batch sizes that were measured in this way, what they say of the nearest that was.
         """
         least, most = self._measured_batch(way)
-        wanted, ensemble = (sizes >= least) & (sizes <= most), self.ensemble(way)
+        wanted, ensemble = (sizes >= least) & (sizes <= most) & (heard > 0.0)[:, None], self.ensemble(way)
         x = np.ascontiguousarray(features[wanted.ravel()][:, self._columns_of[ensemble]], dtype=np.float32)
         found = np.zeros(sizes.shape)
         once, back = distinct(x)
@@ -340,7 +348,7 @@ class RatioTrees(ABC):
         every = np.arange(len(sizes))
         first = found[every, np.where(wanted, sizes, np.inf).argmin(axis=1)][:, None]
         last = found[every, np.where(wanted, sizes, -np.inf).argmax(axis=1)][:, None]
-        return np.where(sizes < least, first, np.where(sizes > most, last, found)) * self._fade(way, distance)[:, None]
+        return np.where(sizes < least, first, np.where(sizes > most, last, found)) * heard[:, None]
 
     def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way, kinds: Kinds) -> np.ndarray:
         """[N, K] log seconds under the trees' correction ``learned`` [N, K], learned where the device is busy.

@@ -168,12 +168,11 @@ class StepPredictor(RatioTrees):
         found, notes, row_s = self._known(at, forward, batch, way, threads)
         return found, notes, row_s, derived.steps(forward)
 
-    def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way, kinds: Kinds) -> np.ndarray:
-        """As for inference, but trees say nothing of networks of a kind that was not measured, nor of present releases
-        on boards without records: theirs are of torch 1.12 and before, whose kernels newer boards do not run.
+    def _heard(self, way: Way, kinds: Kinds, distance: np.ndarray) -> np.ndarray:
+        """Trees say nothing of networks of a kind that was not measured, nor of present releases on boards without
+        records: theirs are of torch 1.12 and before, whose kernels newer boards do not run.
         """
-        spoken_of = (kinds.convolves & ~kinds.strange)[:, None]
-        return super()._log_seconds(vectors, learned * spoken_of * (not way.present), way, kinds)
+        return super()._heard(way, kinds, distance) * (kinds.convolves & ~kinds.strange) * (not way.present)
 
     def _beyond_trees(
         self, seconds: np.ndarray, kinds: Kinds, networks: Tables, way: Way, distance: np.ndarray

@@ -55,6 +55,11 @@ class Corpus:
         return Base.load()
 
     @cached_property
+    def inference_rows(self) -> inference_operators.Rows:
+        """What the levels of inference are fitted to."""
+        return inference_operators.load(self.folder)
+
+    @cached_property
     def vision(self) -> operators.Rows:
         """The dataset's rows, priced by operators."""
         return operators.of_dataset(self.dataset, self.base)
@@ -82,7 +87,7 @@ class Corpus:
 
     def times_without(self, source: str) -> StepTimes:
         """The same without a laboratory, in the levels of inference too."""
-        known = inference_operators.load(self.folder)
+        known = self.inference_rows
         if source not in set(known.names.source):
             return StepTimes(self.base, {"gpu": self.levels(source=source), "cpu": operators.fit(self.cpu)})
         kept = np.flatnonzero(known.names.source.to_numpy() != source)
