@@ -23,6 +23,7 @@ from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import (
+    FASTER_FP32,
     UNMEASURED,
     Kinds,
     RatioTrees,
@@ -306,6 +307,8 @@ class StepPredictor(RatioTrees):
             newest = self.manifest["support"]["newest_torch"]
             older = f"learned from steps with torch {newest} and older, and from no newer release"
             notes.add(1, True, older, first=True)
+            faster = "as in fp32, whose kernels TF32 allows, with its products faster"
+            notes.add(1, way.precision == FASTER_FP32, faster, vouched=True)
         notes.add(2, way.runtime == "torch.compile", "no compiled training step to learn from", first=True)
         return notes
 
