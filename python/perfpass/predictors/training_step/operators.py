@@ -15,18 +15,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass import _core
 from perfpass.errors import ArtefactError
-from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS
+from perfpass.graph import OPERATOR_CLASSES, OPERATORS
 from perfpass.graph import step as backward
 from perfpass.graph.step import PARTS, StepColumns, Steps
 from perfpass.graph.table import Tables
-from perfpass.predictors.inference import cpu_operators, operators
+from perfpass.predictors.inference import cpu_halves, cpu_operators, operators
 from perfpass.predictors.inference.cpu import CpuPredictor
 from perfpass.predictors.inference.cpu_operators import CpuTimes
 from perfpass.predictors.inference.operators import CALL_S, GAP_S, ISSUED_AS, OperatorTimes
 from perfpass.predictors.roofline import PAGEABLE_COPY_BYTES_S, issue_share, smooth_maximum
-from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -135,17 +133,13 @@ class Base:
         )
 
     def _on_cpu(self, tables: Tables, table: StepColumns, batch: np.ndarray, way: Way) -> Work:
-        # Every runtime's step is PyTorch's. Single precision was measured; products of others have their own peak, and
-        # what is narrower is widened for all else: vector units of CPUs have dot products in 16 bits alone.
-        bits = _core.DTYPE_BITS[DTYPES.index(PRECISIONS[way.precision][0])]
-        peaks = way.device.peak_flops
-        peaks = {**peaks, "fp32": peaks.get(PRECISIONS[way.precision][1], peaks["fp32"])}
-        way = replace(way, runtime="torch", precision="fp32", device=replace(way.device, peak_flops=peaks))
-        constants = self.cpu.constants["torch"]
-        done = cpu_operators.work(tables, batch, way)
-        widened = np.where(np.asarray(table.part) == backward.OPTIMIZER, 1.0, max(32 / bits, 1.0))
-        done = replace(done, elementwise=done.elementwise * widened)
-        found = cpu_operators.parts(done, constants)
+        # Every runtime's step is PyTorch's; states of the optimizer are as wide as they are.
+        way, constants = replace(way, runtime="torch"), self.cpu.constants["torch"]
+        narrow = cpu_halves.widened(way.precision)
+        done = cpu_operators.work(
+            tables, batch, way, np.where(np.asarray(table.part) == backward.OPTIMIZER, 1.0, narrow)
+        )
+        found = cpu_operators.parts(done, constants, way)
         return Work(
             found.row + found.packing,
             found.issue,
