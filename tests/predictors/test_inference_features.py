@@ -9,12 +9,14 @@ import numpy as np
 import pytest
 
 from operator_tables import convolution, table
-from perfpass import devices
+from perfpass import _core, devices
+from perfpass.graph import DTYPES
 from perfpass.graph.table import Tables
 from perfpass.predictors import roofline
-from perfpass.predictors.inference.features import FEATURES, MOVED_SHARE, graph_vectors
-from perfpass.predictors.roofline import GROUPS, SOFTWARE
+from perfpass.predictors.inference.features import _NUMBER_BYTES, FEATURES, MOVED_SHARE, graph_vectors
+from perfpass.predictors.roofline import GROUPS, RATES, SOFTWARE
 from perfpass.predictors.way import Way
+from perfpass.predictors.workload import PRECISIONS
 
 GPU = "rtx-4090"
 
@@ -228,3 +230,11 @@ def test_matrix_units_at_half_their_rate_are_fed_more_of_it():
     assert share["rtx-3090"] == pytest.approx(1.0)
     assert share["a100-sxm4-80gb"] == pytest.approx(0.8)
     assert share["p100-pcie-16gb"] == pytest.approx(1.0)
+
+
+def test_every_rate_that_trees_speak_of_states_the_bytes_of_its_numbers():
+    bits = {
+        rate: _core.DTYPE_BITS[DTYPES.index(counted)] for counted, rate in PRECISIONS.values() if rate in _NUMBER_BYTES
+    }
+    assert set(RATES.values()) == set(_NUMBER_BYTES)
+    assert {rate: 8 * size for rate, size in _NUMBER_BYTES.items()} == bits

@@ -47,7 +47,7 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
     found: dict[str, Any] | None = None
     ran, names = way, cpu_operators.FAMILIES
     if isinstance(predictor, CpuPredictor):
-        found = predictor.for_core(way)
+        found = predictor.for_core(way) if way.precision == "fp32" else None
     elif isinstance(predictor, analytic.AnalyticPredictor):
         found, ran, names = predictor.for_core(way), ran_as(way), operators.FAMILIES
     if found is None:

@@ -49,7 +49,7 @@ _SHARING = ("group_s", "kernels", "input_elements")
 def predictor_of(way: Way) -> Predictor:
     """For inference: the learned predictor where it speaks of such runs at all, else the analytic one.
 
-    That of CPUs speaks of what the learned one does not, and of CPUs without records.
+    That of CPUs speaks of what the learned one does not, of CPUs without records, and of 16 bits on all.
     """
     from perfpass.predictors.inference.predictor import InferencePredictor
 
@@ -57,7 +57,8 @@ def predictor_of(way: Way) -> Predictor:
     if way.device.kind == "cpu":
         from perfpass.predictors.inference.cpu import CpuPredictor
 
-        if CpuPredictor.covers(way) and not (learned and InferencePredictor.load().knows(way.device)):
+        recorded = learned and way.precision == "fp32" and InferencePredictor.load().knows(way.device)
+        if CpuPredictor.covers(way) and not recorded:
             return CpuPredictor.load()
     if learned:
         return InferencePredictor.load()

@@ -5,6 +5,7 @@ from __future__ import annotations
 __all__ = [
     "analytic",
     "cpu",
+    "cpu_halves",
     "cpu_operators",
     "engines",
     "features",

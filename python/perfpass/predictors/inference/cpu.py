@@ -14,7 +14,7 @@ import numpy as np
 
 from perfpass.predictors.calibration import schedules as tuned
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
-from perfpass.predictors.inference import analytic
+from perfpass.predictors.inference import analytic, cpu_halves
 from perfpass.predictors.inference.cpu_operators import EIGHT_BITS, ON_ONE_CORE, RUNTIMES, CpuTimes, Seconds
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.learned.spread import Spread
@@ -33,8 +33,9 @@ NAME = "cpu"
 # more cores than were measured.
 CAUSES = ("network", "host", "unscheduled", "parallel", "machine", "cores")
 _MEASURED_CORES = 2
-# What a runtime without measurements may be quicker or slower than the one that stands in for it: a factor of 2, by
-# hand. PyTorch's eager operators, which fuse nothing, take 1.6 to 4.2 times ONNX Runtime's time on 80 % of networks.
+# What a runtime without measurements may be quicker or slower than the one that stands in for it, and 16 bits than what
+# is said of them: a factor of 2, by hand. PyTorch's eager operators, which fuse nothing, take 1.6 to 4.2 times ONNX
+# Runtime's time on 80 % of networks.
 _UNMEASURED = float(np.log(2.0))
 _OF_8_BITS = "products with weights in 8 bits: by single ones in ONNX Runtime on one core, beside those in fp32"
 
@@ -67,8 +68,13 @@ class CpuPredictor:
 
     @staticmethod
     def covers(way: Way) -> bool:
-        """Whether it speaks of the run: a runtime that was measured, on a CPU in single precision."""
-        return way.as_measured.runtime in RUNTIMES and way.device.kind == "cpu" and way.precision == "fp32"
+        """Whether it speaks of the run: on a CPU, in a runtime that was measured in single precision, and in eager
+        PyTorch in 16 bits, which follow from that.
+        """
+        if way.device.kind != "cpu":
+            return False
+        narrow = way.runtime == "torch" and way.precision in cpu_halves.PRECISIONS_OF_16_BITS
+        return narrow or (way.as_measured.runtime in RUNTIMES and way.precision == "fp32")
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
         """What is known of N runs before they are scored, and how far measurements stand behind them."""
@@ -88,6 +94,8 @@ class CpuPredictor:
             )
             notes.add(1, True, said, first=True)
         notes.add(1, tables.any(np.asarray(table.op) == EIGHT_BITS), _OF_8_BITS)
+        if (narrow := cpu_halves.said(way)) is not None:
+            notes.add(1, True, narrow, first=True)
         total, row, learned = found.total, found.row, {}
         if self._schedules is not None:
             applied = self._scheduled(runs, way, found.total, self._schedules)
@@ -150,7 +158,8 @@ class CpuPredictor:
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
-        unmeasured = _UNMEASURED if way.runtime in STANDING_IN else 0.0
+        narrow = way.precision != "fp32"
+        unmeasured = _UNMEASURED if way.runtime in STANDING_IN or narrow else 0.0
         way = way.as_measured
         low, high = self._spread[way.runtime].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
         bounds = tuned.bounds(columns, low - unmeasured, high + unmeasured)

@@ -17,7 +17,7 @@ import numpy as np
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.late import dataclass
-from perfpass.predictors.inference import operators
+from perfpass.predictors.inference import cpu_halves, operators
 from perfpass.predictors.inference.fusion import FUSING
 from perfpass.predictors.learned import artefacts
 from perfpass.predictors.roofline import SMOOTHNESS, smooth_maximum
@@ -138,9 +138,13 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     return np.where(np.asarray(table.op) == _TRANSPOSED, FAMILY["conv_transpose"], found)
 
 
-def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
-    """What every row of ``tables`` (counted with fp32) has to do on the CPU of ``way``."""
+def work(tables: Tables, batch: np.ndarray, way: Way, widened: np.ndarray | float | None = None) -> Work:
+    """What every row of ``tables`` (counted at the width of ``way``) has to do on the CPU of ``way``.
+
+    ``widened`` [R]: elements over those that so many bytes hold in fp32 (default: those of the precision).
+    """
     table, device, family = tables.table, way.device, families(tables, batch, way)
+    widened = cpu_halves.widened(way.precision) if widened is None else widened
     every = max(device.sm_count, 1)
     cores, clock, memory, cache = _figures(way)
     times = np.where(np.asarray(table.view) == 0, tables.count, 0.0)
@@ -163,8 +167,8 @@ def work(tables: Tables, batch: np.ndarray, way: Way) -> Work:
         family=family,
         times=times,
         compute=flops / (device.peak_flops["fp32"] * cores / every),
-        tensors=np.where(_POINTWISE[family], 0.0, moved) / per_cycle,
-        elementwise=np.where(_POINTWISE[family], moved, 0.0) / per_cycle,
+        tensors=np.where(_POINTWISE[family], 0.0, moved * widened) / per_cycle,
+        elementwise=np.where(_POINTWISE[family], moved * widened, 0.0) / per_cycle,
         weights=weights / per_cycle,
         memory=(weights * _missed(of_graph / cache) + moved * _missed(moved / cache)) / memory,
         packing=np.where(_CONVOLUTION[family], weights, 0.0) / memory,
@@ -234,15 +238,21 @@ def _missed(ratio: np.ndarray) -> np.ndarray:
     return np.asarray(ratio**2 / (1.0 + ratio**2))
 
 
-def parts(done: Work, constants: np.ndarray) -> Parts:
-    """Seconds under ``constants`` [NAMES]: logarithms, but for the exponents SLOWING and "cores"."""
+def parts(done: Work, constants: np.ndarray, way: Way | None = None) -> Parts:
+    """Seconds under ``constants`` [NAMES]: logarithms, but for the exponents SLOWING and "cores".
+
+    ``way``: of another precision than the single one that constants were fitted in.
+    """
 
     def at(name: str) -> float:
         return float(constants[TERM[name]])
 
     slowed = np.exp(sum(at(name) * getattr(done, name) for name in SLOWING))
     lost = np.exp(at("cores") * done.lost) * done.times
-    compute = done.compute * slowed / np.exp(constants[: len(FAMILIES)][done.family]) * lost
+    shares = np.exp(constants[: len(FAMILIES)])
+    compute = done.compute * slowed / shares[done.family] * lost
+    if way is not None and way.precision != "fp32":
+        compute = compute * cpu_halves.over_fp32(way, FAMILIES, shares)[done.family]
     each = {
         name: getattr(done, name) / np.exp(at(name)) * lost for name in ("tensors", "elementwise", "weights", "memory")
     }
@@ -273,7 +283,7 @@ class CpuTimes:
     def rows(self, tables: Tables, batch: np.ndarray, way: Way) -> tuple[np.ndarray, np.ndarray]:
         """Seconds of every row without the call [R], and its family [R]."""
         done = work(tables, batch, way)
-        found = parts(done, self.constants[way.runtime])
+        found = parts(done, self.constants[way.runtime], way)
         return found.row + found.packing + found.issue, done.family
 
     def for_core(self, way: Way) -> dict[str, Any]:
@@ -312,7 +322,7 @@ class CpuTimes:
         """The time of N graphs at ``batch`` [N]."""
         done = work(tables, batch, way)
         constants = self.constants[way.runtime]
-        found = parts(done, constants)
+        found = parts(done, constants, way)
         row = found.row + found.packing + found.issue
         call = np.exp(constants[TERM["call"]])
         sums = tables.sums(row)

@@ -31,6 +31,8 @@ _COMPUTE_GROUPS = np.array([GROUPS.index(g) for g in _COMPUTE_SHARES])
 # Bytes that a multiprocessor moves in a cycle in kernels of 16-bit numbers, beside the memory's time; of wider ones in
 # proportion, since a thread loads as many numbers of them.
 _SM_BYTES = 24.0
+# Of a number that is computed at a rate of `perfpass.predictors.roofline.RATES`: trees speak of no other.
+_NUMBER_BYTES = {"fp64": 8.0, "fp32": 4.0, "tf32": 4.0, "fp16": 2.0, "bf16": 2.0}
 # Of the memory's time, where multiprocessors are of another kind (other vendors') or their clock is not stated: as on
 # the boards with most rows (28, 13 and 17 %), beside which the factors of groups are fitted.
 MOVED_SHARE = 0.19
@@ -153,7 +155,7 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
     least_s = np.where(products, flops / fed, 0.0)
     clocked = device.compute_capability is not None and device.clock_hz > 0
     if clocked:
-        moving_s = roof.bytes / (device.sm_count * device.clock_hz * _SM_BYTES * _bytes_of(rate) / 2.0)
+        moving_s = roof.bytes / (device.sm_count * device.clock_hz * _SM_BYTES * _NUMBER_BYTES[rate] / 2.0)
     else:
         moving_s = MOVED_SHARE * roof.memory_s
     if rate not in ("fp16", "bf16") and way.layout == "nchw" and clocked:
@@ -164,11 +166,6 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
         least_s = np.where(depthwise, issued * issue_s, least_s)
     kept = (roof.compute_s, roof.memory_s, roof.bytes, roof.launched, roof.group, products)
     return roofline.Bound(*kept, slowed, moving_s, least_s)
-
-
-def _bytes_of(rate: str) -> float:
-    """Of a number that is computed at a rate."""
-    return {"fp16": 2.0, "bf16": 2.0, "fp64": 8.0}.get(rate, 4.0)
 
 
 def _lanes(device: Device) -> int:

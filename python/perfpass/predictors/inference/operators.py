@@ -151,19 +151,31 @@ LEVELS: tuple[str, ...] = (
 def precision_class(way: Way) -> str:
     """Which kernels run: "fp64", "fp32", "tf32", "half", "amp" (halves, cast around each product) or "int8".
 
-    Halves on boards without matrix units are fp32's.
+    Halves on boards without matrix units are fp32's; in eager PyTorch, which sums them in fp32, also where vector units
+    take two at a time (P100).
     """
     rate = PRECISIONS[way.precision][1]
     if rate in ("fp16", "bf16"):
-        if way.device.peak(rate) <= way.device.peak_flops["fp32"]:
+        if way.device.peak(rate) <= way.device.peak_flops["fp32"] or _unpacked(way):
             return "fp32"
         return "amp" if way.precision.startswith("amp") else "half"
     return "int8" if rate in ("int8", "fp8") else rate
 
 
+def _unpacked(way: Way) -> bool:
+    """Whether products of halves run as those of fp32 do, although vector units could take two at a time."""
+    return ISSUED_AS[way.runtime] == "eager" and packed(way.device, PRECISIONS[way.precision][1])
+
+
 def kernels_of(way: Way) -> str:
-    """The name of a precision's level: its class, and whether the runtime chooses kernels when it builds a graph."""
-    return f"{precision_class(way)}, {'eager' if ISSUED_AS[way.runtime] == 'eager' else 'built'}"
+    """The name of a precision's level: its class, and whether the runtime chooses kernels when it builds a graph.
+
+    No run under autocast was measured in a built graph, whose products are those of halves.
+    """
+    kind = precision_class(way)
+    if ISSUED_AS[way.runtime] == "eager":
+        return f"{kind}, eager"
+    return f"{'half' if kind == 'amp' else kind}, built"
 
 
 def generation(device: Device) -> str:
@@ -355,7 +367,7 @@ def _rates(table: Any, way: Way, kind: np.ndarray, generic: float) -> tuple[np.n
         return vector, np.where(
             where & (kind != _F["attention_vector"]), fed_flops(device, "tf32") * reached(device, "tf32"), 0.0
         )
-    if name in ("fp32", "fp64") or best <= vector.max(initial=0.0):
+    if name in ("fp32", "fp64") or best <= vector.max(initial=0.0) or _unpacked(way):
         return vector, np.zeros(len(kind))
     return vector, np.where(products, best, 0.0)
 

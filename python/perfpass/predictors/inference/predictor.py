@@ -6,9 +6,8 @@ On GPUs the time of networks that are unlike every measured one is that of their
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -18,6 +17,7 @@ from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Columns, Estimate, Estimates, Notes, Runs, shares
 from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, graph_vectors
 from perfpass.predictors.learned.ratio_trees import (
+    FASTER_FP32,
     LEAST_DEVICE_ROWS,
     UNMEASURED,
     Kinds,
@@ -25,6 +25,7 @@ from perfpass.predictors.learned.ratio_trees import (
     Settings,
     TimePrediction,
     fade,
+    learned_in,
 )
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, of_before_ampere, sustained_flops
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 
 
 _AUTOCAST = ("amp", "amp_bf16")
-# A leave that libraries may take in fp32, which no run of the records states: with it nothing is slower.
-_FASTER_FP32 = "tf32"
 # Beside boards from before Ampere, and others' launched before it: 40 us an operator, which HELP's boards of 2016 to
 # 2018 take. Clouds keep them beside processors of their time (V100: a Broadwell of 2.3 GHz, T4: a Cascade Lake of 2.5).
 _OLDER_HOST = (2.0, 2.0)
@@ -56,11 +55,6 @@ _PRICED = 0.5
 _STRANGE = (0.05, 0.25)
 # Groups of operators with a weight, which autocast casts.
 _WEIGHED = np.array([g.startswith("conv") or g in ("dense", "recurrent") for g in GROUPS])
-
-
-def _learned_in(way: Way) -> Way:
-    """The way whose runs speak of this one."""
-    return replace(way, precision="fp32") if way.precision == _FASTER_FP32 else way
 
 
 def evidence_key(way: Way) -> str:
@@ -119,17 +113,6 @@ class InferencePredictor(RatioTrees):
         """Whether the precision and the runtime are ones this predictor speaks of at all."""
         return way.precision in GEMM_RATE and way.runtime in ISSUE_S
 
-    def measured(self, way: Way) -> dict[str, Any] | None:
-        """As of every area; TF32 is asked of the runs in fp32, of which it is a faster one."""
-        return super().measured(_learned_in(way))
-
-    def _where(self, way: Way) -> Way:
-        """Trees look at a network that is asked in TF32 as at one in fp32, and its roofline takes TF32's rate.
-
-        So what runs on matrix units either way (convolutions) takes the same time, and products take less.
-        """
-        return super()._where(_learned_in(way))
-
     def _heard(self, way: Way, kinds: Kinds, distance: np.ndarray) -> np.ndarray:
         heard = self._fade(way, distance)
         return heard * kinds.convolves if way.device.kind == "gpu" else heard  # operators answer for what has none
@@ -149,7 +132,7 @@ class InferencePredictor(RatioTrees):
 
     def evidence(self, way: Way) -> str:
         """By the kind of device and `evidence_key`."""
-        return self._evidence.get(way.device.kind, {}).get(evidence_key(_learned_in(way)), UNMEASURED)
+        return self._evidence.get(way.device.kind, {}).get(evidence_key(learned_in(way)), UNMEASURED)
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
         """What is known of N runs before they are scored, and how far measurements stand behind them."""
@@ -197,13 +180,13 @@ class InferencePredictor(RatioTrees):
 
         times = self._times or OperatorTimes.load()
         # Shares are those of what the trees look at: with a leave that makes products faster no other share is theirs.
-        found = times.seconds(networks, _learned_in(way))
+        found = times.seconds(networks, learned_in(way))
         total = found.total
-        if way.precision == _FASTER_FP32:
+        if way.precision == FASTER_FP32:
             total = np.minimum(total, times.seconds(networks, way).total)
         # Of the whole GPU, as the correction is: a share of each slice's own would make one faster than a larger one.
         apart = way.device.parent is not None and np.logical_or.reduce(kinds.strange)
-        of = times.seconds(networks, _learned_in(self.whole(way))) if apart else found
+        of = times.seconds(networks, learned_in(self.whole(way))) if apart else found
         unlearned = networks.sums(of.row * self._unlearned(networks)) / of.total
         kept = fade(unlearned, _STRANGE).reshape(-1, steps)
         share = trees[priced, None] * kept

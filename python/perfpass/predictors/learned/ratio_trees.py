@@ -76,6 +76,8 @@ _MOST_KEPT = 1 << 16
 # Of OPERATORS, those that are.
 _CONVOLUTIONS = np.array([name in ("conv", "conv_transpose") for name in OPERATORS])
 UNMEASURED = EVIDENCE[-1]
+# A leave that libraries may take in fp32, which no run that trees learn from states: with it nothing is slower.
+FASTER_FP32 = "tf32"
 
 _Area = TypeVar("_Area", bound="RatioTrees")
 # Stands for the release of records that state none; their dates say 1.0 to 1.7.
@@ -208,7 +210,7 @@ class RatioTrees(ABC):
 
     def measured(self, way: Way) -> dict[str, Any] | None:
         """What the corpus has on this device at this precision, runtime and layout; None where it has nothing."""
-        asked = (way.precision, way.runtime, way.layout)
+        asked = (learned_in(way).precision, way.runtime, way.layout)
         for entry in self._entries(way.device):
             if (entry["precision"], entry["runtime"], entry["layout"]) == asked:
                 found: dict[str, Any] = entry
@@ -318,8 +320,10 @@ class RatioTrees(ABC):
         """Where the trees look at the networks: on the board itself, or on the area's reference where it is unmeasured.
 
         What they say is then of the network and its software, and the roofline alone tells unmeasured boards apart.
+        They look at a network that is asked in TF32 as at one in fp32, and its base takes TF32's rate: what runs on
+        matrix units either way (convolutions) takes the same time, and products take less.
         """
-        reference = self.settings.reference
+        way, reference = learned_in(way), self.settings.reference
         if reference is None or way.device.kind != "gpu" or self.ensemble(way) == "known":
             return way
         return replace(way, device=find_device(reference))
@@ -567,6 +571,11 @@ def _seconds(
         "low_s": np.exp(np.maximum(median + low[:, -1], under)),
         "high_s": np.exp(np.minimum(median + high[:, -1], over)),
     }
+
+
+def learned_in(way: Way) -> Way:
+    """The way whose runs speak of this one."""
+    return replace(way, precision="fp32") if way.precision == FASTER_FP32 else way
 
 
 def _count(entries: Sequence[dict[str, Any]]) -> int:

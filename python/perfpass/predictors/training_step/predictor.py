@@ -21,8 +21,10 @@ from perfpass.graph.step import StepOptions, Steps, StepTable
 from perfpass.graph.table import Tables
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
+from perfpass.predictors.inference import cpu_halves
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import (
+    FASTER_FP32,
     UNMEASURED,
     Kinds,
     RatioTrees,
@@ -300,11 +302,15 @@ class StepPredictor(RatioTrees):
             there = "one machine of 2 cores" + ("" if measured else ", another CPU")
             notes.add(1, True, f"time by its operators, as {rows} steps took on {there}", vouched=measured)
             notes.add(2, way.precision != "fp32", f"on CPUs there was no step in {way.precision} to learn from")
+            if (narrow := cpu_halves.said(way)) is not None:
+                notes.add(2, True, narrow)
         else:
             notes = super()._support(tables, batch, way, distance, kinds)
             newest = self.manifest["support"]["newest_torch"]
             older = f"learned from steps with torch {newest} and older, and from no newer release"
             notes.add(1, True, older, first=True)
+            faster = "as in fp32, whose kernels TF32 allows, with its products faster"
+            notes.add(1, way.precision == FASTER_FP32, faster, vouched=True)
         notes.add(2, way.runtime == "torch.compile", "no compiled training step to learn from", first=True)
         return notes
 

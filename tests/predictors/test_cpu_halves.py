@@ -1,0 +1,96 @@
+"""16 bits on CPUs in PyTorch: by which instructions products run, and one rule for inference and for training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import perfpass
+from perfpass.devices import device
+from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.measure.configuration import Configuration
+from perfpass.measure.journal import read
+from perfpass.predictors.inference import cpu_halves
+from perfpass.predictors.inference.cpu_operators import FAMILIES, CpuTimes
+from perfpass.predictors.way import Way
+from perfpass.records.measured import journals
+from perfpass.training.inference import host_tables
+from perfpass.training.inference.cpu import machine
+from perfpass.training.memory.host_plans import size_of
+
+MODEL = "examples/resnet50.onnx"
+# How products run, and how long a batch of 32 takes over that in fp32: (least, most), in inference and in training.
+WAYS = (
+    ("xeon-platinum-8480-plus", "bf16", cpu_halves.TILES, (0.1, 0.6)),
+    ("xeon-platinum-8480-plus", "fp16", cpu_halves.INSTRUCTIONS, (0.5, 0.75)),
+    ("epyc-9654", "amp_bf16", cpu_halves.INSTRUCTIONS, (0.5, 0.75)),
+    ("graviton3", "bf16", cpu_halves.INSTRUCTIONS, (0.5, 0.75)),
+    ("xeon-platinum-8380", "bf16", cpu_halves.EMULATED, (1.5, 3.5)),
+    ("core-i5-11400", "bf16", cpu_halves.EMULATED, (1.5, 3.5)),
+    ("epyc-7742", "bf16", cpu_halves.LOOPS, (10.0, 100.0)),
+    ("epyc-9654", "fp16", cpu_halves.LOOPS, (10.0, 100.0)),
+    ("graviton2", "bf16", cpu_halves.LOOPS, (10.0, 100.0)),
+)
+
+
+@pytest.mark.parametrize(("cpu", "precision", "how", "between"), WAYS)
+def test_16_bits_are_told_by_the_instructions_of_a_cpu_alike_in_inference_and_training(cpu, precision, how, between):
+    assert cpu_halves.how(device(cpu), precision) == how
+    over = {}
+    for mode in ("inference", "training"):
+        asked, plain = (
+            perfpass.predict(MODEL, cpu, batch=32, precision=p, mode=mode, calibration=False)
+            for p in (precision, "fp32")
+        )
+        over[mode] = asked.latency_ms.median / plain.latency_ms.median
+        assert between[0] <= over[mode] <= between[1], mode
+        said = [r for r in asked.support.reasons if r.startswith(f"products in {precision.removeprefix('amp_')} ")]
+        assert len(said) == 1 and asked.support.level != "near"
+        assert not any(r.startswith("products in") for r in plain.support.reasons)
+    # A step has other shares of products and of all else, and is priced by the same rule.
+    assert over["training"] == pytest.approx(over["inference"], rel=0.2)
+
+
+def test_what_was_measured_of_no_cpu_is_a_factor_of_two_further_out():
+    asked, plain = (
+        perfpass.predict(MODEL, "epyc-9654", batch=32, precision=p, calibration=False).latency_ms
+        for p in ("bf16", "fp32")
+    )
+    for bound in ("low", "high"):
+        further = abs(np.log(getattr(asked, bound) / asked.median)) - abs(np.log(getattr(plain, bound) / plain.median))
+        assert further == pytest.approx(np.log(2.0), rel=0.1)
+
+
+def test_products_alone_gain_and_tiles_gain_less_than_their_peak():
+    shares = np.full(len(FAMILIES), 0.6)
+    way = Way(device("xeon-platinum-8480-plus"), "bf16")
+    over = dict(zip(FAMILIES, cpu_halves.over_fp32(way, FAMILIES, shares), strict=True))
+    peak = way.device.peak_flops["fp32"] / way.device.peak_flops["bf16"]
+    assert over["pointwise"] == over["norm"] == over["conv_depthwise"] == 1.0
+    assert 2.0 * peak <= over["dense"] < over["conv3x3"] < 0.15
+    assert (cpu_halves.over_fp32(replace(way, precision="fp32"), FAMILIES, shares) == 1.0).all()
+
+
+def test_the_rule_is_right_within_a_quarter_on_the_runs_in_bf16_that_were_measured():
+    known, times, ratios = host_tables.load(), CpuTimes.load(), []
+    for path in journals():
+        for record in read(path).records:
+            asked = record["configuration"]
+            narrow = asked["precision"] in ("bf16", "amp_bf16") and asked["runtime"] == "torch"
+            if not narrow or record["status"] != "ok" or asked["mode"] != "inference" or asked["layout"] != "nchw":
+                continue
+            size = size_of(Configuration.from_dict(asked))
+            if size not in known:
+                continue
+            _, table, view = known[size]
+            halved = {n: 0.5 * np.asarray(getattr(table, n)) for n in ("bytes_read", "bytes_written", "weight_bytes")}
+            columns = OperatorColumns(**{**vars(table), **halved, "view": view})
+            cores = asked.get("threads") or record.get("ran", {}).get("threads") or 2
+            way = Way(machine(cores), asked["precision"])
+            told = times.seconds(Tables.one(columns), np.array([size[1]]), way).total[0]
+            ratios.append(told / (1e-3 * record["latency_ms"]["median"]))
+    assert len(ratios) == 20
+    assert np.mean(np.abs(np.array(ratios) - 1.0)) < 0.25
+    assert np.median(ratios) == pytest.approx(1.0, abs=0.1)
