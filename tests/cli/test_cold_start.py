@@ -173,9 +173,7 @@ def test_a_prediction_in_a_loop_looks_at_its_file_once_each_time(tmp_path, monke
     assert after.provenance["graph"]["macs"] != before.provenance["graph"]["macs"]
 
 
-@pytest.mark.parametrize(
-    "board, mode, most", [("a100-sxm4-40gb", "inference", 2700), ("a100-80gb", "training", 5_700)]
-)
+@pytest.mark.parametrize("board, mode, most", [("a100-sxm4-40gb", "inference", 2700), ("a100-80gb", "training", 5_700)])
 def test_a_prediction_asks_nothing_of_which_it_makes_no_use(board, mode, most):
     """Counted likewise, 10,767 and 13,471 before: of a product's boards each was looked up eleven times, and features
     were made for trees that are not heard.
