@@ -60,6 +60,17 @@ sys.exit(main())
 """
 
 
+# One that can make no further process.
+ALONE = """
+import os, sys
+def fork():
+    raise BlockingIOError(11, "Resource temporarily unavailable")
+os.fork = fork
+from perfpass.cli import main
+sys.exit(main())
+"""
+
+
 def listening(path: Path, *program: str) -> subprocess.Popen[bytes]:
     """A resident process that answers on ``path``."""
     words = [*(program or (sys.executable, "-m", "perfpass")), "serve", "--socket", str(path)]
@@ -235,6 +246,30 @@ def test_damaged_questions_end_no_process(resident, place):
             line.sendall(content)
     assert command("devices", "t4", PERFPASS_SOCKET=str(place))[0] == 0
     assert resident.poll() is None
+
+
+def test_a_question_that_comes_in_crumbs_is_sent_away(resident, place):
+    whole, deadline = question(), time.monotonic() + 20
+    with socket.socket(socket.AF_UNIX) as line:
+        line.connect(str(place))
+        line.sendall(whole[:10])
+        with pytest.raises(OSError):  # the connection is closed at the other end
+            for at in range(10, len(whole)):
+                assert time.monotonic() < deadline, "others have waited for 20 seconds"
+                line.sendall(whole[at : at + 1])
+                time.sleep(0.2)
+
+
+def test_one_that_can_make_no_process_says_so_to_who_asks_and_goes_on(place):
+    path = place.with_name("alone.sock")
+    process = listening(path, sys.executable, "-c", ALONE)
+    for _ in range(2):
+        code, said, complained = command("devices", "t4", PERFPASS_SOCKET=str(path))
+        assert (code, said) == (asking.EXIT_INTERNAL, b"") and b"ended without an answer" in complained
+    process.terminate()
+    assert process.wait(timeout=60) == 0
+    assert process.stderr.read() == b""
+    process.stderr.close()
 
 
 def test_a_second_process_is_refused_on_the_same_socket(resident, place):

@@ -159,6 +159,8 @@ def test_pixels_that_are_mixed_along_rows_and_columns_are_one_resize() -> None:
     [
         interpolated("2x1x5x5", "[0, 1, 2, 3]"),  # a weight for every point: a sampling grid
         interpolated(last="%z"),  # pixels of two images
+        interpolated("3", "[1]"),  # a weight for every channel
+        interpolated("2", "[0]"),  # a weight for every sample
     ],
 )
 def test_what_is_mixed_otherwise_stays_as_it_is(text: bytes) -> None:

@@ -21,7 +21,15 @@ import perfpass
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OpGraph, costs
 from perfpass.importers import torch_recorder, torch_repeated
-from perfpass.importers.formats import Content, archive, recognised, script_program, torch_export, torchscript
+from perfpass.importers.formats import (
+    Content,
+    archive,
+    recognised,
+    script_program,
+    torch_export,
+    torch_replay,
+    torchscript,
+)
 from perfpass.importers.formats.script_pickle import Record, ScriptPickle, StoredTensor
 from perfpass.importers.formats.sizes import Sizes
 
@@ -219,6 +227,45 @@ def test_a_call_that_is_written_again_is_the_call_itself(
     run = perfpass.load(path)
     assert _described(found) == _described(run)
     assert costs.count(found).totals == costs.count(run).totals and found.notes == run.notes
+
+
+class SameTwice(torch.nn.Module):
+    """A tensor with itself by another name, then the same call on two: what the first reads once, the second twice."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, z = torch.relu(x), torch.nn.functional.silu(x)
+        return torch.mul(y, y.detach()) + torch.mul(y, z)
+
+
+class Widths(torch.nn.Module):
+    """Columns of two tensors apart, then of one, as boxes have them: only the second is the width of a box."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y, z = torch.relu(x), torch.nn.functional.silu(x)
+        apart, width = y[:, 2] - z[:, 0], y[:, 2] - y[:, 0]
+        return apart[torch.where(width >= 1)[0]]
+
+
+@pytest.mark.parametrize("way", ["exported", "traced"])
+@pytest.mark.parametrize("kind", [SameTwice, Widths])
+def test_calls_alike_on_tensors_that_lie_otherwise_are_two(
+    way: str, kind: type[torch.nn.Module], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys.modules[__name__], "Repeating", lambda blocks: kind())
+    path = _of_repeating(1, way, tmp_path)
+    found = perfpass.load(path)
+    monkeypatch.setattr(torch_repeated.RepeatedCalls, "call", lambda self, function, args, kwargs, run: run())
+    assert _described(found) == _described(perfpass.load(path))
+
+
+def test_a_long_list_of_tensors_is_not_compared_with_as_many_results() -> None:
+    replay = torch_replay.Replay({})
+    with replay.recording():
+        x = replay.tensor((2, 3), torch.float32)
+        replay.input(x, "x")
+        for count in (8, 20_000):
+            replay.call("aten.broadcast_tensors.default", [[x] * count], {}, "")
+    assert len(replay._repeated._known) == 1
 
 
 @pytest.mark.parametrize("way", ["exported", "traced"])

@@ -62,6 +62,12 @@ def test_no_number_of_places_is_refused(places, message):
         asked(places)
 
 
+@pytest.mark.parametrize("kind", ["workers", "prefill_workers"])
+def test_workers_without_end_are_refused(kind):
+    with pytest.raises(ArgumentError, match="1000000000000000000000 workers of a kind; at most 1,000,000"):
+        predict_llm(MODEL, "b200", precision="nvfp4", **LOAD, **APART | {kind: 10**21})
+
+
 def test_without_prefill_workers_it_has_no_meaning():
     with pytest.raises(ArgumentError, match=r"decode_batch 8 is of decode workers .*--prefill-workers.*--decode-batch"):
         predict_llm("llama-3.1-8b", "h100", decode_batch=8)

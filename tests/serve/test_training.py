@@ -42,6 +42,13 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (DECODER | {"search": True}, "give global_batch"),
     (NETWORK | {"search": True}, "give global_batch"),
     (NETWORK | {"search": True, "advise": True, "global_batch": 32}, "give one of them"),
+    (SEARCHED[0] | {"gpus": 0}, "gpus 0; it is a whole number"),
+    (SEARCHED[0] | {"micro_batch": 0}, "micro_batch 0; it is a whole number"),
+    (SEARCHED[0] | {"sharding": ""}, "sharding ''; allowed are"),
+    (SEARCHED[1] | {"gpus": 0}, "gpus 0; it is a whole number"),
+    (SEARCHED[1] | {"tensor": 0}, "tensor 0; it is a whole number"),
+    (SEARCHED[1] | {"context": 0}, "context 0; it is a whole number"),
+    (SEARCHED[1] | {"pipeline": 3}, "what is given does not divide them"),
 ]
 
 

@@ -143,6 +143,7 @@ class Recomposer {
   bool batch_norm(FlatOp& op);
   struct Mix {
     Value first, second;
+    std::int64_t weights;  // how many places have one
   };
   /// What a sum mixes, by one weight for every place of an axis.
   std::optional<Mix> mix(const FlatOp& sum) const;

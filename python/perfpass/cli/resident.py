@@ -16,6 +16,7 @@ import select
 import signal
 import socket
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
@@ -252,10 +253,14 @@ class _Resident:
                 ended = True
         return ended
 
-    def _stand_by(self, door: socket.socket) -> _Standby:
-        """A child that has answered once and waits at the door."""
+    def _stand_by(self, door: socket.socket) -> _Standby | None:
+        """A child that has answered once and waits at the door; None where there can be no further process."""
         line, other = socket.socketpair()
-        child = os.fork()
+        child = _forked()
+        if child is None:
+            line.close()
+            other.close()
+            return None
         if child == 0:
             self._wait(other, door, line)
         other.close()
@@ -322,11 +327,14 @@ class _Resident:
         if taken is None:
             return
         question, line, files = taken
-        child = os.fork()
+        child = _forked()
         if child == 0:
             inherited = [door, *self._asking.values(), *([self._standby.line] if self._standby else [])]
             _run(question, self._start, line, files, inherited)
-        self._asking[child] = line
+        if child is None:
+            line.close()
+        else:
+            self._asking[child] = line
         for file in files:
             os.close(file)
 
@@ -340,6 +348,14 @@ class _Standby:
     is_ready: bool = False
 
 
+def _forked() -> int | None:
+    """As of os.fork; None where the system makes no further process, which is no reason to end this one."""
+    try:
+        return os.fork()
+    except OSError:
+        return None
+
+
 def _as_child(inherited: list[socket.socket]) -> None:
     """Leaves the signals and connections of the resident process to it."""
     signal.set_wakeup_fd(-1)
@@ -350,16 +366,19 @@ def _as_child(inherited: list[socket.socket]) -> None:
 
 
 def _received(line: socket.socket) -> bytes:
-    """A question without its length. Raises ValueError."""
+    """A question without its length, which comes within the patience for it. Raises OSError and ValueError."""
+    until = time.monotonic() + _PATIENCE_S
     told, end, content = line.recv(1 << 16).partition(b"\n")
     size = int(told) if end else -1
     if not 0 <= size <= _LARGEST_QUESTION:
         raise ValueError("no question, or a large one")
     while len(content) < size:
+        line.settimeout(max(until - time.monotonic(), 0.0))
         more = line.recv(1 << 16)
         if not more:
             raise ValueError("the question ends early")
         content += more
+    line.settimeout(_PATIENCE_S)
     return content
 
 

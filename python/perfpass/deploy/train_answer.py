@@ -102,7 +102,9 @@ def train_layouts(
     of_language, asked = arguments(model, asked, named)
     asked.setdefault("gpus", 1)
     if asked.get("global_batch") is None:
-        raise ArgumentError(f"{named('search')} compares layouts for the same step; give {named('global_batch')}")
+        raise ArgumentError(
+            f"{named('search')} needs a global batch: layouts of one step are compared; give {named('global_batch')}"
+        )
     if not of_language:
         from perfpass.deploy.train_network_advice import search_network_layouts
 

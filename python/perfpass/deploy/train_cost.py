@@ -318,6 +318,8 @@ def search_layouts(model: Any, device: str | Device, *, gpus: int, **asked: Any)
     fit: list[TrainCost] = []
     others: list[TrainCost] = []
     refused: PerfPassError | None = None
+    divided = {name: asked[name] for name in ("tensor", "pipeline", "context") if asked.get(name) is not None}
+    train_arguments.check({"gpus": gpus, **divided})
     for layout in _candidates(read, board, gpus, asked):
         try:
             found = train_cost(read, board, gpus=gpus, **layout)
@@ -328,7 +330,9 @@ def search_layouts(model: Any, device: str | Device, *, gpus: int, **asked: Any)
             continue
         (fit if found.predicted.fits else others).append(found)
     if not fit and not others:
-        raise ArgumentError(f"no layout of {gpus} devices can be asked: {refused}")
+        raise ArgumentError(
+            f"no layout of {gpus} devices can be asked: {refused or 'what is given does not divide them'}"
+        )
     fit.sort(key=lambda one: one.predicted.step_s.median / one.tokens_per_step)
     others.sort(key=lambda one: one.predicted.in_use.median)
     return Layouts(tuple(fit), tuple(others), len(fit) + len(others))

@@ -209,10 +209,7 @@ def train_network_cost(
     Raises ArgumentError for what cannot be laid out, UnsupportedError for blocks that no names tell, DeviceError where
     the device has no link to a host that is to hold something, and what `perfpass.predict` raises.
     """
-    for name, kind in _KINDS.items():
-        value = locals()[name]
-        if value is not None:
-            kind.check(value, "", name, ArgumentError)
+    check_arguments(locals())
     board = find_device(device)
     if gpus > 1 and (not board.is_gpu or board.mig_profile):
         what = "a slice, and NCCL joins none" if board.mig_profile else "no GPU"
@@ -244,6 +241,13 @@ def is_language_model(model: Any) -> bool:
     except UnsupportedError:
         return False
     return True
+
+
+def check_arguments(asked: Mapping[str, Any]) -> None:
+    """Raises ArgumentError for the first argument of a layout or run that is of another kind or out of its range."""
+    for name, kind in _KINDS.items():
+        if (value := asked.get(name)) is not None:
+            kind.check(value, "", name, ArgumentError)
 
 
 def check_layout(sharding: str, offload: str, board: Device) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.deploy.train_advice import WORTH, Advice, Change, weighed
-from perfpass.deploy.train_network import NetworkTrainCost, check_layout, of_step, train_network_cost
+from perfpass.deploy.train_network import NetworkTrainCost, check_arguments, check_layout, of_step, train_network_cost
 from perfpass.deploy.training_run import Searched
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError, ShapeError
@@ -193,6 +193,7 @@ def search_network_layouts(model: Any, device: str | Device, *, gpus: int, **ask
 
     Raises ArgumentError without a global batch that the devices divide, and what `train_network_cost` raises.
     """
+    check_arguments(asked | {"gpus": gpus})
     whole = asked.get("global_batch")
     if whole is None or whole % gpus:
         raise ArgumentError(f"a search needs a global batch of samples that {gpus} devices divide, got {whole}")
@@ -202,9 +203,9 @@ def search_network_layouts(model: Any, device: str | Device, *, gpus: int, **ask
     fit: list[NetworkTrainCost] = []
     others: list[NetworkTrainCost] = []
     refused: PerfPassError | None = None
-    for micro_batch in [asked["micro_batch"]] if asked.get("micro_batch") else sizes:
-        for sharding in [asked["sharding"]] if asked.get("sharding") else shardings:
-            for recompute in [asked["recompute"]] if asked.get("recompute") else ("none", "full"):
+    for micro_batch in [asked["micro_batch"]] if asked.get("micro_batch") is not None else sizes:
+        for sharding in [asked["sharding"]] if asked.get("sharding") is not None else shardings:
+            for recompute in [asked["recompute"]] if asked.get("recompute") is not None else ("none", "full"):
                 try:
                     found = steps.run(micro_batch=micro_batch, sharding=sharding, recompute=recompute)
                 except PerfPassError as error:

@@ -17,6 +17,7 @@ import torch
 from perfpass.importers.torch_recorder import Recorder, storage
 
 _PLAIN = frozenset((bool, int, float, str, type(None), torch.dtype, torch.layout, torch.memory_format))
+_LONGEST = 256  # of lists: what a long one follows from is kept for every call of it, and compared with its results
 _GIVEN = -2  # places of given tensors count down from here; -1 is an input that is left out
 
 
@@ -57,7 +58,7 @@ class RepeatedCalls:
             key = _key((args, tuple(kwargs.items())), given)
             indices = recorder.settled(given) if key is not None and given else None
             if indices is not None:
-                key = (function, key, _pattern(given))
+                key = (function, key, _pattern(given, indices))
                 found = self._known.get(key)
                 if found is not None:
                     return self._again(found, given, indices)
@@ -144,10 +145,16 @@ def _is_whole(tensor: torch.Tensor) -> bool:
     return not tensor.storage_offset() and made.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
 
 
-def _pattern(given: Sequence[torch.Tensor]) -> tuple[int, ...] | None:
-    """Which of the given tensors are one; None where all differ."""
+def _pattern(given: Sequence[torch.Tensor], indices: Sequence[int]) -> tuple[tuple[int, ...], ...] | None:
+    """Which given tensors are one, are one on the tape, and lie in one memory, and where; None where all differ."""
+    if len(given) == 1:
+        return None
+    memory = [*map(storage, given)]
+    if len(set(memory)) == len(given) == len(set(indices)):
+        return None
     ids = [*map(id, given)]
-    return None if len(set(ids)) == len(ids) else tuple(map(ids.index, ids))
+    same = (tuple(map(each.index, each)) for each in (ids, [*indices], memory))
+    return *same, tuple(int(t.storage_offset()) for t in given)
 
 
 def _key(value: Any, given: list[torch.Tensor]) -> Any:
@@ -161,6 +168,8 @@ def _key(value: Any, given: list[torch.Tensor]) -> Any:
     if kind in _PLAIN:
         return kind, value  # 1 and True and 1.0 are one key, and three types
     if kind is list or kind is tuple:
+        if len(value) > _LONGEST:
+            return None
         found = []
         for one in value:
             key = _key(one, given)

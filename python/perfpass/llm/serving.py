@@ -22,6 +22,7 @@ RUNTIMES = ("vllm", "trtllm", "sglang", "tgis")
 MODES = ("agg", "disagg")
 CONCURRENCY = (1e-6, 10_000_000)  # least and most; below 1 it is the share of the time with a request in flight
 DECODE_BATCH = 1_000_000  # most
+WORKERS = 1_000_000  # most
 # As runtimes number releases (0.18.0, v0.5.9.post1, 1.2.0rc6, 1.1.0-dev.2) and name nightly builds.
 _VERSION = re.compile(r"v?\d+(\.\d+){1,3}([.+-]?[a-z]+[.-]?\d*)*(\+[\w.]+)?|nightly(-[\w.]+)*", re.ASCII)
 _LONGEST_VERSION = 64
@@ -146,6 +147,8 @@ class Serving:
             raise ArgumentError(
                 f"{self.workers} workers and {self.prefill_workers} prefill workers; one of each is needed"
             )
+        if (workers := max(self.workers, self.prefill_workers)) > WORKERS:
+            raise ArgumentError(f"{workers} workers of a kind; at most {WORKERS:,} are counted")
         if self.mode == "disagg" and self.prefill is None:
             raise ArgumentError("disaggregated serving needs the split of its prefill workers")
         most, found = DECODE_BATCH, self.decode_batch

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from perfpass.importers.formats.torch_replay import Replay
 
 _MOST_PROGRAM_BYTES = 1 << 29
+_LONGEST_MODULE = 2000  # characters of what names a module, which are kept from one file to the next
 _MOST_CONFIGURATION_BYTES = 1 << 28
 _SCHEMA_MAJORS = range(5, 9)  # 5: torch 2.3; 8: torch 2.5 to 2.13
 _DEEPEST = 16  # graphs within one another
@@ -466,13 +467,13 @@ def _size(size: Mapping[str, Any]) -> int | str:
 def _module_of(metadata: Mapping[str, Any]) -> str:
     """The path of the module that a node comes from."""
     stack = metadata.get("nn_module_stack", "")
-    return _last_module(stack) if isinstance(stack, str) else ""
+    return _path_of(stack.rpartition(";")[2][:_LONGEST_MODULE]) if isinstance(stack, str) else ""
 
 
 @lru_cache(maxsize=4096)
-def _last_module(stack: str) -> str:
-    """The path of the last of "key,path,type;key,path,type"."""
-    parts = stack.rpartition(";")[2].split(",")
+def _path_of(module: str) -> str:
+    """The path in "key,path,type", the last of those of a node's "key,path,type;key,path,type"."""
+    parts = module.split(",")
     return _MODULE.sub("", parts[1])[:200] if len(parts) > 1 else ""
 
 

@@ -112,8 +112,9 @@ def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, 
     if device.vendor not in ("NVIDIA", "AMD"):
         return _OTHER
     torch = Allowance.from_dict(learned["torch"])
-    found = Allowance.from_dict(learned[group(way.runtime)]) if group(way.runtime) in learned else torch
-    share, measured = found.share, group(way.runtime) in learned
+    kind = group(way.runtime)
+    found = Allowance.from_dict(learned[kind]) if kind != "torch" and kind in learned else torch
+    share, measured = found.share, kind in learned
     low, middle, high = found.beside
     # The laboratories had PyTorch in the process of other runtimes; without it a context takes no more than PyTorch's.
     low = min(low, torch.beside[0])
@@ -128,13 +129,13 @@ def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, 
         share = (share[0], share[1], share[2] * _AMD_SHARE_HIGH)
         known = context_bytes.get(device.id, context_bytes["amd"])
         more = max(0.0, known - middle)
-    elif group(way.runtime) == "torch" and device.id in context_bytes:
+    elif kind == "torch" and device.id in context_bytes:
         more = context_bytes[device.id] - middle
     else:
         more = driver_bytes(device)
         low -= max(0.0, more - _DRIVER_SHARE * device.memory_bytes)
     beside = (max(0.0, low + more), middle + more, high + more)
-    if group(way.runtime) != "torch" or device.vendor != "NVIDIA" or found.convolving is None:
+    if kind != "torch" or device.vendor != "NVIDIA" or found.convolving is None:
         return Allowance(share, beside, measured)
     moved = [there + now - then for there, now, then in zip(found.convolving, beside, found.beside, strict=True)]
     return Allowance(share, beside, measured, (moved[0], max(moved[:2]), max(moved)))
