@@ -94,10 +94,10 @@ class CpuPredictor:
             )
             notes.add(1, True, said, first=True)
         notes.add(1, tables.any(np.asarray(table.op) == EIGHT_BITS), _OF_8_BITS)
-        if (said := cpu_halves.said(way)) is not None:
-            notes.add(1, True, said, first=True)
+        if (follows := cpu_halves.said(way)) is not None:
+            notes.add(1, True, follows, first=True)
         total, row, learned = found.total, found.row, {}
-        if cpu_halves.said(way) is not None and (over := self._learned_over_own(runs, way)) is not None:
+        if follows is not None and (over := self._learned_over_own(runs, way)) is not None:
             total, row = total * over, row * over[tables.graph]
         if self._schedules is not None:
             applied = self._scheduled(runs, way, found.total, self._schedules)
