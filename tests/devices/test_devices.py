@@ -306,6 +306,16 @@ def test_a_device_file_adds_a_device(tmp_path):
     assert added in catalogue()
 
 
+def test_devices_of_a_user_that_are_spelled_alike_are_told_apart_by_their_ids(tmp_path):
+    entry = '[[device]]\nid = "{0}"\nname = "Odd {1}"\nkind = "{1}"\narchitecture = "mystery"\nmemory_gib = 8\n'
+    entry += 'peak_tflops = {{ fp32 = 1 }}\nmemory_type = "DDR4"\nbandwidth_gb_s = 40\nsm_count = 1\n'
+    entry += 'power_limit_w = 50\nsource = "x"\n'
+    file = tmp_path / "odd.toml"
+    file.write_text("schema = 1\n" + entry.format("odd-cpu", "cpu") + entry.format("odd-gpu", "gpu"), encoding="utf-8")
+    devices.add_file(file)
+    assert [devices.device(name).kind for name in ("odd-cpu", "odd-gpu")] == ["cpu", "gpu"]
+
+
 def test_device_files_are_found_in_the_configuration_folder_and_the_environment(tmp_path, monkeypatch):
     folder = tmp_path / "config" / "perfpass" / "devices"
     folder.mkdir(parents=True)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
 import perfpass
 from perfpass.devices import device
@@ -61,6 +62,56 @@ def test_what_was_measured_of_no_cpu_is_a_factor_of_two_further_out():
     for bound in ("low", "high"):
         further = abs(np.log(getattr(asked, bound) / asked.median)) - abs(np.log(getattr(plain, bound) / plain.median))
         assert further == pytest.approx(np.log(2.0), rel=0.1)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp64"])
+def test_bounds_of_a_step_are_as_much_further_out_as_its_support_says(precision):
+    found = perfpass.predict(MODEL, "epyc-7742", batch=8, precision=precision, mode="training", calibration=False)
+    plain = perfpass.predict(MODEL, "epyc-7742", batch=8, mode="training", calibration=False).latency_ms
+    asked = found.latency_ms
+    assert any(reason.endswith("bounds a factor of 2 further out") for reason in found.support.reasons)
+    assert asked.high / asked.median >= 2.0 * plain.high / plain.median
+    assert asked.median / asked.low >= 2.0 * plain.median / plain.low
+
+
+def _depthwise(side: int) -> bytes:
+    shape = ["batch", 128, 32, 32]
+    node = helper.make_node("Conv", ["x", "w"], ["y"], group=128, kernel_shape=[side] * 2, pads=[side // 2] * 4)
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in ("x", "y")]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [128, 1, side, side], bytes(4 * 128 * side**2), raw=True)
+    graph = helper.make_graph([node], "depthwise", ends[:1], ends[1:], [weight])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]).SerializeToString()
+
+
+@pytest.mark.parametrize("cpu", ["epyc-7742", "xeon-platinum-8480-plus", "core-i9-10940x"])
+def test_fp64_in_pytorch_takes_longer_than_fp32(cpu):
+    for model in (_depthwise(31), MODEL):
+        asked, plain = (
+            perfpass.predict(model, cpu, batch=16, precision=p, calibration=False).latency_ms for p in ("fp64", "fp32")
+        )
+        assert 1.6 <= asked.median / plain.median <= 4.0
+
+
+# Trees learned of these in single precision; neither has instructions for bfloat16.
+@pytest.mark.parametrize("cpu", ["core-i9-10940x", "core-i7-12700h"])
+def test_16_bits_without_instructions_take_longer_than_fp32_where_trees_answer_for_that(cpu):
+    for batch in (1, 16):
+        asked, plain = (
+            perfpass.predict(MODEL, cpu, batch=batch, precision=p, calibration=False).latency_ms
+            for p in ("bf16", "fp32")
+        )
+        assert asked.median >= 1.2 * plain.median
+
+
+@pytest.mark.parametrize(("runtime", "precision"), [("onnxruntime", "bf16"), ("torch", "int8")])
+def test_tiles_run_products_of_matrices_alone(runtime, precision):
+    cpu = "xeon-platinum-8480-plus"
+    asked, plain = (
+        perfpass.predict(_depthwise(31), cpu, batch=16, precision=p, runtime=runtime, calibration=False).latency_ms
+        for p in (precision, "fp32")
+    )
+    # Vector instructions for 8 bits gain four times; the peak of tiles is 32 and 64 times that of fp32.
+    assert asked.median >= plain.median / 10
 
 
 def test_products_alone_gain_and_tiles_gain_less_than_their_peak():

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 
+import perfpass
 from operator_tables import convolution, table
 from perfpass import devices
 from perfpass.errors import ArtefactError
@@ -391,3 +393,23 @@ def test_beside_a_network_of_which_trees_are_not_heard_another_has_its_own_answe
     runs = Runs(Tables(table(rows), np.arange(3)), np.array([1, 1]), *(np.zeros(2),) * 7)
     together = predictor.columns(runs, way)[0]["median_s"]
     assert together.tolist() == [predictor.predict(table([each]), 1, way).median_s for each in rows]
+
+
+def _convolved_and(operator: str, domain: str) -> bytes:
+    given, found = ["batch", 64, 56, 56], ["batch", 64, 54, 54]
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [64, 64, 3, 3], bytes(4 * 64 * 64 * 9), raw=True)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["z"]),
+        helper.make_node(operator, ["z"], ["y"], domain=domain),
+    ]
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, s) for name, s in (("x", given), ("y", found))]
+    graph = helper.make_graph(nodes, "graph", ends[:1], ends[1:], [weight])
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("mine", 1)]
+    return helper.make_model(graph, opset_imports=opsets).SerializeToString()
+
+
+def test_an_operator_without_a_cost_model_is_outside_however_narrow_the_bounds_are():
+    for operator, domain, level in (("Relu", "", "near"), ("Wobble", "mine", "outside")):
+        found = perfpass.predict(_convolved_and(operator, domain), "l4", batch=128, precision="amp")
+        assert found.latency_ms.high / found.latency_ms.low < 2.6
+        assert found.support.level == level

@@ -200,15 +200,16 @@ def _shipped_namesakes(name: str) -> tuple[str, ...]:
 
 
 def _find(name: str) -> Device | None:
-    found = _found(without_cpu_tail(name))
+    found = _found(without_cpu_tail(name), name.strip())
     return found if found is not None and may_be_of(name, found.vendor) else None
 
 
-def _found(name: str) -> Device | None:
+def _found(name: str, asked: str) -> Device | None:
     wanted, extras = joined(name), _extras()
     shipped_so = _shipped_as(wanted, joined)  # of every spelling, in full: "rtx3080" is "RTX 3080"
     mine = [(d, {joined(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values()]
-    found = next((d for d, spellings in reversed(mine) if wanted in spellings), None)  # the user's devices win
+    alike_mine = (d for d, spellings in reversed(mine) if wanted in spellings)  # the user's devices win
+    found = extras.get(asked) or next(alike_mine, None)  # "my-cpu" and "my-gpu" are spelled alike
     if found is not None:
         hidden = found.id if shipped_so is None else shipped_so[1]
         return found if hidden == found.id else _read_as(found, _hides(name, found, hidden))

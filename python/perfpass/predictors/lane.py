@@ -57,7 +57,7 @@ def predictor_of(way: Way) -> Predictor:
     if way.device.kind == "cpu":
         from perfpass.predictors.inference.cpu import CpuPredictor
 
-        recorded = learned and way.precision == "fp32" and InferencePredictor.load().knows(way.device)
+        recorded = learned and way.precision in ("fp32", "fp64") and InferencePredictor.load().knows(way.device)
         if CpuPredictor.covers(way) and not recorded:
             return CpuPredictor.load()
     if learned:

@@ -19,6 +19,7 @@ from perfpass.devices import device as find_device
 from perfpass.graph import OPERATOR_CLASSES
 from perfpass.predictors.calibration import schedules as tuned
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
+from perfpass.predictors.inference import cpu_halves
 from perfpass.predictors.inference.cpu_operators import CpuTimes
 from perfpass.predictors.inference.engines import ENGINES, EngineTimes
 from perfpass.predictors.inference.operators import (
@@ -291,6 +292,11 @@ def _row_ms(tables: Tables, way: Way) -> np.ndarray:
     # Where the 16-bit rate is a fraction of fp32 (Pascal but the P100), libraries compute in fp32 and store halves.
     tensor = device.peak(rate) if rate == "fp64" else max(device.peak(rate), device.peak("fp32"))
     peak = np.where(_TENSOR_CORE_CLASSES[np.asarray(table.op_class)], tensor, vector)
+    most = cpu_halves.MOST_OF_VECTORS * vector
+    if device.kind == "cpu" and tensor > most:  # tiles, which run products alone and not at their peak
+        tiles = max(cpu_halves.TILES_REACH * tensor, most)
+        depthwise = families(table, way) == FAMILIES.index("conv_depthwise")
+        peak = np.where(depthwise, np.minimum(peak, most), np.minimum(peak, tiles))
     compute = np.asarray(table.flops, dtype=np.float64) / (peak * COMPUTE_EFFICIENCY[device.kind])
     traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
     memory = traffic / (device.memory_bandwidth_bytes_s * MEMORY_EFFICIENCY[device.kind])

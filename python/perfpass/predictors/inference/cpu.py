@@ -6,6 +6,7 @@ PyTorch on CPUs of the vision records is the trees' (`perfpass.predictors.lane.p
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,9 +34,8 @@ NAME = "cpu"
 # more cores than were measured.
 CAUSES = ("network", "host", "unscheduled", "parallel", "machine", "cores")
 _MEASURED_CORES = 2
-# What a runtime without measurements may be quicker or slower than the one that stands in for it, and 16 bits than what
-# is said of them: a factor of 2, by hand. PyTorch's eager operators, which fuse nothing, take 1.6 to 4.2 times ONNX
-# Runtime's time on 80 % of networks.
+# What a runtime without measurements may be quicker or slower than the one that stands in for it: a factor of 2, by
+# hand. PyTorch's eager operators, which fuse nothing, take 1.6 to 4.2 times ONNX Runtime's time on 80 % of networks.
 _UNMEASURED = float(np.log(2.0))
 _OF_8_BITS = "products with weights in 8 bits: by single ones in ONNX Runtime on one core, beside those in fp32"
 
@@ -69,12 +69,12 @@ class CpuPredictor:
     @staticmethod
     def covers(way: Way) -> bool:
         """Whether it speaks of the run: on a CPU, in a runtime that was measured in single precision, and in eager
-        PyTorch in 16 bits, which follow from that.
+        PyTorch in 16 and 64 bits, which follow from that.
         """
         if way.device.kind != "cpu":
             return False
-        narrow = way.runtime == "torch" and way.precision in cpu_halves.PRECISIONS_OF_16_BITS
-        return narrow or (way.as_measured.runtime in RUNTIMES and way.precision == "fp32")
+        follows = way.runtime == "torch" and way.precision in cpu_halves.FOLLOWING
+        return follows or (way.as_measured.runtime in RUNTIMES and way.precision == "fp32")
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
         """What is known of N runs before they are scored, and how far measurements stand behind them."""
@@ -94,9 +94,11 @@ class CpuPredictor:
             )
             notes.add(1, True, said, first=True)
         notes.add(1, tables.any(np.asarray(table.op) == EIGHT_BITS), _OF_8_BITS)
-        if (narrow := cpu_halves.said(way)) is not None:
-            notes.add(1, True, narrow, first=True)
+        if (follows := cpu_halves.said(way)) is not None:
+            notes.add(1, True, follows, first=True)
         total, row, learned = found.total, found.row, {}
+        if follows is not None and (over := self._learned_over_own(runs, way)) is not None:
+            total, row = total * over, row * over[tables.graph]
         if self._schedules is not None:
             applied = self._scheduled(runs, way, found.total, self._schedules)
             total, row, learned = applied.total, applied.row, applied.columns
@@ -116,6 +118,20 @@ class CpuPredictor:
             **learned,
         }
         return columns, notes, 1e3 * row
+
+    def _learned_over_own(self, runs: Runs, way: Way) -> np.ndarray | None:
+        """[N] what trees say of single precision over what operators say of it; None on CPUs without records of theirs.
+
+        Trees answer for single precision there, and their records take about twice what operators say: numbers of 16
+        bits that the CPU has to emulate would else be told faster.
+        """
+        from perfpass.predictors.inference.predictor import InferencePredictor
+
+        trees, plain = InferencePredictor.load(), replace(way, precision="fp32")
+        if not trees.knows(way.device):
+            return None
+        columns, _ = trees.columns(runs, plain)
+        return np.asarray(columns["median_s"] / self.times.seconds(runs.tables, runs.batch, plain).total)
 
     def _scheduled(self, runs: Runs, way: Way, total: np.ndarray, schedules: Schedules) -> tuned.Applied:
         """What tuned operators make of the time ``total`` [N]."""
@@ -158,8 +174,7 @@ class CpuPredictor:
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
-        narrow = way.precision != "fp32"
-        unmeasured = _UNMEASURED if way.runtime in STANDING_IN or narrow else 0.0
+        unmeasured = _UNMEASURED if way.runtime in STANDING_IN else cpu_halves.further(way)
         way = way.as_measured
         low, high = self._spread[way.runtime].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
         bounds = tuned.bounds(columns, low - unmeasured, high + unmeasured)

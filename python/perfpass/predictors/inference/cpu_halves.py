@@ -1,4 +1,4 @@
-"""What numbers of 16 bits take on a CPU in PyTorch, over those of 32: one rule for inference and training.
+"""What numbers of 16 and 64 bits take on a CPU in PyTorch, over those of 32: one rule for inference and training.
 
 Products run by the instructions of a CPU for them (AMX, AVX512_BF16, those of Arm), else bfloat16 by oneDNN's emulation
 with AVX-512, else in PyTorch's own loops, a multiplication after the other. In the caches a core takes as long for an
@@ -21,13 +21,17 @@ if TYPE_CHECKING:
     from perfpass.predictors.way import Way
 
 PRECISIONS_OF_16_BITS = ("fp16", "bf16", "amp", "amp_bf16")
+# What follows from single precision.
+FOLLOWING = ("fp64", *PRECISIONS_OF_16_BITS)
 # How products run.
 AS_FP32, TILES, INSTRUCTIONS, EMULATED, LOOPS = "as fp32", "tiles", "instructions", "emulated", "loops"
+# How far out bounds lie where it is not as in single precision: a factor of 2, by hand.
+UNMEASURED = float(np.log(2.0))
 # What a vector instruction for 16 bits gains at most is four times fp32's rate; beyond it are the tiles of AMX.
-_MOST_OF_VECTORS = 4.0
+MOST_OF_VECTORS = 4.0
 # Of the peak of tiles, by hand, beside what matrix units of GPUs reach: tiles are fed from a core's second cache, and
 # Intel's own claim is "up to 10 times" its CPU of the generation before (40 cores of 56) in single precision.
-_TILES = 0.5
+TILES_REACH = 0.5
 # Measured on one EPYC with oneDNN held to AVX512_CORE_VNNI: products take 2.2 to 6.6 times as long as in fp32.
 _EMULATED, _EMULATED_DEPTHWISE = 3.0, 1.4
 # FLOP a cycle and core of PyTorch's own loops, on the same EPYC with oneDNN held to AVX2 in both types, and as it is in
@@ -39,6 +43,8 @@ _SAID = {
     EMULATED: "emulated: the CPU has no instructions for {rate}, and single products alone were timed so",
     LOOPS: "in PyTorch's own loops: the CPU has no instructions for {rate}, and single products alone were timed so",
 }
+_FP64 = "all in fp64 at the rate of its own peak, of which no run was measured"
+_FURTHER = "bounds a factor of 2 further out"
 # Architectures with AVX-512 and without its instructions for bfloat16; others of 64 FLOP a cycle are taken for such.
 _WIDE_VECTORS = (
     "cascade-lake", "ice-lake", "ice-lake-sp", "rocket-lake", "skylake-sp", "skylake-x", "tiger-lake",
@@ -55,7 +61,7 @@ def how(device: Device, precision: str) -> str:
     rate = PRECISIONS[precision][1]
     gained = device.peak_flops.get(rate, 0.0) / device.peak_flops["fp32"]
     if gained > 1.0:
-        return TILES if gained > _MOST_OF_VECTORS else INSTRUCTIONS
+        return TILES if gained > MOST_OF_VECTORS else INSTRUCTIONS
     return EMULATED if rate == "bf16" and _has_wide_vectors(device) else LOOPS
 
 
@@ -64,8 +70,13 @@ def said(way: Way) -> str | None:
     rate = PRECISIONS[way.precision][1]
     found = how(way.device, way.precision)
     if found == AS_FP32:
-        return None
-    return f"products in {rate} {_SAID[found].format(rate=rate)}; bounds a factor of 2 further out"
+        return f"{_FP64}; {_FURTHER}" if rate == "fp64" else None
+    return f"products in {rate} {_SAID[found].format(rate=rate)}; {_FURTHER}"
+
+
+def further(way: Way) -> float:
+    """How much further out bounds lie (in logarithms) than where single precision was measured."""
+    return UNMEASURED if said(way) is not None else 0.0
 
 
 def _has_wide_vectors(device: Device) -> bool:
@@ -110,5 +121,5 @@ def _over_fp32(family: str, found: str, device: Device, rate: str, share: float)
     gained = device.peak_flops[rate] / device.peak_flops["fp32"]
     if found == TILES:
         vector, matrix, _ = EFFICIENCY[family if family in FAMILIES else "dense"]
-        gained *= _TILES * min(matrix / vector, 1.0)
+        gained *= TILES_REACH * min(matrix / vector, 1.0)
     return 1.0 / gained

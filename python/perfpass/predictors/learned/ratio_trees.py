@@ -75,6 +75,7 @@ _USUAL_BATCH = 64
 _MOST_KEPT = 1 << 16
 # Of OPERATORS, those that are.
 _CONVOLUTIONS = np.array([name in ("conv", "conv_transpose") for name in OPERATORS])
+_UNKNOWN = OPERATORS.index("unknown")
 UNMEASURED = EVIDENCE[-1]
 # A leave that libraries may take in fp32, which no run that trees learn from states: with it nothing is slower.
 FASTER_FP32 = "tf32"
@@ -609,4 +610,6 @@ def _note_operators(notes: Notes, tables: Tables, kinds: Kinds, what: str) -> No
         names = sorted({OPERATORS[i] for i in operators[kinds.unlearned[rows]].tolist()})
         return f"{what}: {', '.join(names[:6])}"
 
-    notes.add(1, kinds.strange, named)
+    uncosted = tables.any(np.asarray(tables.table.op) == _UNKNOWN)  # of these not even the work is known
+    notes.add(1, kinds.strange & ~uncosted, named)
+    notes.add(2, uncosted, named)

@@ -168,6 +168,8 @@ class StepPredictor(RatioTrees):
             return replace(vectors, base_s=priced.total, row_s=priced.row)
 
         found, notes, row_s = self._known(at, forward, batch, way, threads)
+        if way.device.kind == "cpu" and (further := cpu_halves.further(way)):
+            found |= {"low_s": found["low_s"] * np.exp(-further), "high_s": found["high_s"] * np.exp(further)}
         return found, notes, row_s, derived.steps(forward)
 
     def _heard(self, way: Way, kinds: Kinds, distance: np.ndarray) -> np.ndarray:
@@ -302,8 +304,8 @@ class StepPredictor(RatioTrees):
             there = "one machine of 2 cores" + ("" if measured else ", another CPU")
             notes.add(1, True, f"time by its operators, as {rows} steps took on {there}", vouched=measured)
             notes.add(2, way.precision != "fp32", f"on CPUs there was no step in {way.precision} to learn from")
-            if (narrow := cpu_halves.said(way)) is not None:
-                notes.add(2, True, narrow)
+            if (said := cpu_halves.said(way)) is not None:
+                notes.add(2, True, said)
         else:
             notes = super()._support(tables, batch, way, distance, kinds)
             newest = self.manifest["support"]["newest_torch"]
