@@ -199,12 +199,16 @@ class InferencePredictor(RatioTrees):
         self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray,
         kinds: Kinds,
     ) -> dict[str, np.ndarray]:  # fmt: skip
-        """As far as operators are priced one by one neither measured networks vouch, nor those that the board ran."""
+        """As far as operators are priced one by one neither measured networks vouch, nor those that the board ran.
+
+        How far off such pricing is, errors on networks of a kind that was not measured tell, whatever the network.
+        """
         found = super()._lacks(tables, grown, sizes, way, distance, issue, kinds)
         if way.device.kind != "gpu":
             return found
         trees = np.repeat(self._fade(way, distance) * kinds.convolves, sizes.shape[1])
         found["network"] = found["network"] * trees
+        found["domain"] = np.maximum(found["domain"], 1.0 - trees)
         found["device"] = np.maximum(found["device"], _PRICED * (1.0 - trees))
         return while_it_works(found)
 
