@@ -225,6 +225,17 @@ def test_operators_priced_one_by_one_have_no_network_beside_them(predictor):
         assert lacks[board][at["device"]] == pytest.approx(of_device * (1.0 - host))
 
 
+def test_a_far_network_lacks_as_much_as_where_trees_begin_to_fade(predictor):
+    """A lone convolution far from all networks was told narrower than one near them, as its operators are priced."""
+    batch = 256
+    lone = table([convolution(batch, channels=64, pixels=56 * 56, area=31 * 31, groups=64)])
+    runs = Runs(Tables.one(lone), np.array([batch]), *(np.zeros(1),) * 7)
+    found = predictor.columns(runs, Way(devices.device(GPU), "amp"))[0]
+    lacks = dict(zip(CAUSES, found["lacks"][0], strict=True))
+    assert found["distance"][0] > 0.35
+    assert lacks["network"] == pytest.approx(0.35 * (1.0 - lacks["host"]))
+
+
 def test_an_empty_table_still_has_a_positive_time(predictor):
     found = predictor.predict(table([]), 1, Way(devices.device(GPU), "amp"))
     assert 0 < found.low_s <= found.median_s <= found.high_s

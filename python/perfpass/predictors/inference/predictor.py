@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 
 _AUTOCAST = ("amp", "amp_bf16")
+# Distances at which trees begin and end to fade. Chosen on families set aside (perfpass.training.inference.choose).
+_FADE = {"gpu": (0.35, 0.6), "cpu": (0.6, 1.0)}
 # Beside boards from before Ampere, and others' launched before it: 40 us an operator, which HELP's boards of 2016 to
 # 2018 take. Clouds keep them beside processors of their time (V100: a Broadwell of 2.3 GHz, T4: a Cascade Lake of 2.5).
 _OLDER_HOST = (2.0, 2.0)
@@ -63,6 +65,11 @@ def evidence_key(way: Way) -> str:
     return f"{precision} {way.runtime} {way.layout}"
 
 
+def counted_distance(distance: np.ndarray) -> np.ndarray:
+    """What a network on a GPU lacks by its distance from those learned from: no more than where trees begin to fade."""
+    return np.minimum(distance, _FADE["gpu"][0])
+
+
 def while_it_works(lacks: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     """What is not known of N runs on GPUs, by CAUSES: of the device as far as it does not wait for its host.
 
@@ -80,8 +87,7 @@ class InferencePredictor(RatioTrees):
         area="inference",
         ratios=RATIOS,
         feature_version=SCHEMA_VERSION,
-        # Chosen on families set aside for it (perfpass.training.inference.choose).
-        fade={"gpu": (0.35, 0.6), "cpu": (0.6, 1.0)},
+        fade=_FADE,
         # A device with fewer is predicted as an unseen one; its records still teach both ensembles.
         known_rows=LEAST_DEVICE_ROWS,
         # 27 us an operator, which ParvaGPU takes; timm and ByteTransformer are near 20, kernl at 33, torchvision at 34,
@@ -201,14 +207,13 @@ class InferencePredictor(RatioTrees):
     ) -> dict[str, np.ndarray]:  # fmt: skip
         """As far as operators are priced one by one neither measured networks vouch, nor those that the board ran.
 
-        How far off such pricing is, errors on networks of a kind that was not measured tell, whatever the network.
+        So a network's distance counts up to where trees begin to fade: beyond it errors of operators take their place.
         """
         found = super()._lacks(tables, grown, sizes, way, distance, issue, kinds)
         if way.device.kind != "gpu":
             return found
         trees = np.repeat(self._fade(way, distance) * kinds.convolves, sizes.shape[1])
-        found["network"] = found["network"] * trees
-        found["domain"] = np.maximum(found["domain"], 1.0 - trees)
+        found["network"] = counted_distance(found["network"]) * np.repeat(kinds.convolves, sizes.shape[1])
         found["device"] = np.maximum(found["device"], _PRICED * (1.0 - trees))
         return while_it_works(found)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.predictors.inference.features import FEATURES
-from perfpass.predictors.inference.predictor import evidence_key, while_it_works
+from perfpass.predictors.inference.predictor import counted_distance, evidence_key, while_it_works
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS
 from perfpass.predictors.learned.spread import Spread
@@ -73,7 +73,8 @@ def of_networks(dataset: Dataset, found: Residuals) -> Errors:
 
 def _as_asked(errors: Errors, gpu: np.ndarray | bool) -> Errors:
     """With lacks as those of a question (`InferencePredictor`); ``gpu`` [N]."""
-    named = while_it_works(dict(zip(errors.causes, errors.lacks.T, strict=True)))
+    lacks = dict(zip(errors.causes, errors.lacks.T, strict=True))
+    named = while_it_works(lacks | {"network": counted_distance(lacks["network"])})
     works = np.column_stack([named[cause] for cause in errors.causes])
     return replace(errors, lacks=np.where(np.reshape(gpu, (-1, 1)), works, errors.lacks))
 
