@@ -106,7 +106,7 @@ def test_the_core_scores_what_training_fitted(predictor, recorded):
     assert found.support.level == "in range"
 
 
-def test_what_was_not_measured_is_said(predictor):
+def test_what_was_not_measured_is_said(predictor, recorded):
     batch = 256
     resnet_like = table(
         [
@@ -145,7 +145,11 @@ def test_what_was_not_measured_is_said(predictor):
     known = predictor.predict(resnet_like, batch, Way(devices.device(GPU), "amp"))
     assert min(text.high_s / text.low_s, unseen.high_s / unseen.low_s) > known.high_s / known.low_s > 1
     text_unseen = predictor.predict(words, 1, Way(devices.device("h100-sxm5-80gb"), "amp"))
-    assert text_unseen.high_s / text_unseen.low_s > max(text.high_s / text.low_s, unseen.high_s / unseen.low_s)
+    # Networks of other laboratories without a convolution are less off than convolutional ones far from the measured.
+    near = recorded[1].table("timm", "resnet50", 224, batch, 16)
+    near_unseen = predictor.predict(near, batch, Way(devices.device("h100-sxm5-80gb"), "amp"))
+    least = max(text.high_s / text.low_s, near_unseen.high_s / near_unseen.low_s)
+    assert text_unseen.high_s / text_unseen.low_s > least
 
 
 def test_a_device_with_few_records_is_treated_as_unseen(predictor):
