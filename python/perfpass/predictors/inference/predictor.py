@@ -212,8 +212,9 @@ class InferencePredictor(RatioTrees):
         found = super()._lacks(tables, grown, sizes, way, distance, issue, kinds)
         if way.device.kind != "gpu":
             return found
-        trees = np.repeat(self._fade(way, distance) * kinds.convolves, sizes.shape[1])
-        found["network"] = counted_distance(found["network"]) * np.repeat(kinds.convolves, sizes.shape[1])
+        convolves = kinds.convolves.repeat(sizes.shape[1])
+        trees = self._fade(way, distance).repeat(sizes.shape[1]) * convolves
+        found["network"] = counted_distance(found["network"]) * convolves
         found["device"] = np.maximum(found["device"], _PRICED * (1.0 - trees))
         return while_it_works(found)
 
