@@ -184,7 +184,7 @@ def _sums(tables: Tables, batch: np.ndarray, way: Way, byte_scale: float, roof: 
     return RATIOS.sums(
         tables, batch, way, roof,
         log_weights=np.log(np.maximum(tables.sums(tables.table.weight_bytes * tables.count), 1.0) * byte_scale),
-        software=np.tile(np.array(_software(way), dtype=np.float64), (len(tables), 1)),
+        software=np.array([_software(way)], dtype=np.float64).repeat(len(tables), axis=0),
         issued=_UNSTATED_HOST if way.torch_version == UNSTATED_TORCH else 1.0,
     )  # fmt: skip
 

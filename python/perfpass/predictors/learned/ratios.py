@@ -164,7 +164,7 @@ class RatioFeatures:
             log_batch=np.log(batch.astype(np.float64)),
             log_weights=log_weights,
             own=np.empty((number, 0)) if own is None else own,
-            context=np.column_stack([software, np.tile(_device(way), (number, 1))]),
+            context=np.concatenate([software, np.array([_device(way)]).repeat(number, axis=0)], axis=1),
             least=by_group(roof.least_s * roof.launched * count),
         )
 
@@ -206,7 +206,7 @@ class RatioFeatures:
 
     def vectors(self, sums: Sums, roof: roofline.Bound, tables: Tables, factor: np.ndarray) -> Vectors:
         """All features of the N graphs ``tables`` of one kind of software, whose efficiencies are ``factor`` [G]."""
-        values, base_s = self.of(sums, np.tile(factor, (len(sums.log_batch), 1)))
+        values, base_s = self.of(sums, np.array([factor]).repeat(len(sums.log_batch), axis=0))
         held = _held(factor, sums)[tables.graph, roof.group]
         return Vectors(values, base_s, roof.roof_s * held * tables.count, tables.graph, sums)
 
@@ -290,4 +290,6 @@ def fingerprints(tables: Tables, batch: np.ndarray) -> np.ndarray:
     traffic[:, GROUPS.index("batch_norm")] = 0.0
     all_macs, all_traffic = (np.maximum(v.sum(axis=1, keepdims=True), 1.0) for v in (macs, traffic))
     size = np.log2(np.maximum(macs.sum(axis=1) / batch, 1.0)) / 8.0
-    return np.column_stack([np.sqrt(macs / all_macs), np.sqrt(traffic / all_traffic), size]).astype(np.float32)
+    return np.concatenate([np.sqrt(macs / all_macs), np.sqrt(traffic / all_traffic), size[:, None]], axis=1).astype(
+        np.float32
+    )
