@@ -7,7 +7,6 @@ counts alike: a family of networks, a device, a device with its software, anothe
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -38,7 +37,7 @@ PRIOR: Mapping[str, float] = {
     "beside": 0.15,
 }
 # A part with more rows is thinned, evenly: its error as a whole is what counts.
-_MOST_ROWS = 300
+MOST_ROWS = 300
 
 
 def of_networks(dataset: Dataset, found: Residuals) -> Errors:
@@ -60,37 +59,27 @@ def of_devices(residual: np.ndarray, issue: np.ndarray, evidence: np.ndarray, na
     return Errors.of(residual, lacks, f"device:{name}")
 
 
-def fit(
-    parts: Iterable[Errors], least: Mapping[str, float] | None = None, times: Mapping[str, float] | None = None
-) -> Spread:  # fmt: skip
+def fit(parts: Iterable[Errors], times: Mapping[str, float] | None = None) -> Spread:
     """The widths that ship, from all parts; those of the prior where no part has an error.
 
-    ``least``: log half-widths by cause that no side falls below, where something else than errors tells them.
     ``times``: how much a kind of what is left out counts, beside 1 (`Errors.weighted`).
     """
-    kept = [part.thinned(_MOST_ROWS) for part in parts if len(part)]
+    kept = [part.thinned(MOST_ROWS) for part in parts if len(part)]
     if kept:
-        found = spread.fit(Errors.joined(kept), PRIOR, times=times)
-    else:
-        prior = tuple(PRIOR[cause] for cause in CAUSES)
-        found = Spread(CAUSES, prior, prior, spread.TAILS, 0, 0)
-    floor = [(least or {}).get(cause, 0.0) for cause in CAUSES]
-    low, high = (tuple(map(max, side, floor)) for side in (found.low, found.high))
-    return replace(found, low=low, high=high)
+        return spread.fit(Errors.joined(kept), PRIOR, times=times)
+    prior = tuple(PRIOR[cause] for cause in CAUSES)
+    return Spread(CAUSES, prior, prior, spread.TAILS, 0, 0)
 
 
 def bounds(
-    parts: Iterable[Errors],
-    asked: Errors,
-    least: Mapping[str, float] | None = None,
-    times: Mapping[str, float] | None = None,
-) -> tuple[np.ndarray, np.ndarray]:
-    """[N] log bounds of what is ``asked``, as those that ship, but from ``parts`` (and ``least``) alone.
+    parts: Iterable[Errors], asked: Errors, times: Mapping[str, float] | None = None
+) -> tuple[np.ndarray, np.ndarray]:  # fmt: skip
+    """[N] log bounds of what is ``asked``, as those that ship, but from ``parts`` alone.
 
     A question of a user comes from another laboratory than any record.
     """
-    lacks = dict(zip(asked.causes, asked.lacks.T, strict=True)) | {"laboratory": 1.0}
-    return fit(parts, least, times).bounds(lacks)
+    lacks = dict(zip(asked.causes, asked.lacks.T, strict=True)) | dict(spread.ANOTHER_LABORATORY)
+    return fit(parts, times).bounds(lacks)
 
 
 def _lacks(count: int, **values: np.ndarray | float) -> dict[str, np.ndarray]:

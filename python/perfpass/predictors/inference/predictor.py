@@ -213,7 +213,7 @@ class InferencePredictor(RatioTrees):
         if way.device.kind != "gpu":
             return found
         convolves = kinds.convolves.repeat(sizes.shape[1])
-        trees = self._fade(way, distance).repeat(sizes.shape[1]) * convolves
+        trees = self._heard(way, kinds, distance).repeat(sizes.shape[1])
         found["network"] = counted_distance(found["network"]) * convolves
         found["device"] = np.maximum(found["device"], _PRICED * (1.0 - trees))
         return while_it_works(found)

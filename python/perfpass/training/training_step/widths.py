@@ -16,15 +16,13 @@ from perfpass.predictors.learned.spread import Spread
 from perfpass.training import spread, time_widths
 from perfpass.training.spread import Errors
 
-_MOST_ROWS = 300  # of a part: its error as a whole is what counts
-
 
 def fit(parts: Iterable[Errors], least: Mapping[str, float]) -> Spread:
     """The widths that ship, from all parts; ``least``: log half-widths by cause that something else than errors tells.
 
     Raises ArgumentError where no part has an error.
     """
-    kept = [part.thinned(_MOST_ROWS).mirrored() for part in parts if len(part)]
+    kept = [part.thinned(time_widths.MOST_ROWS).mirrored() for part in parts if len(part)]
     return spread.fit(Errors.joined(kept), time_widths.PRIOR, least=least)
 
 
