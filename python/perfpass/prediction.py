@@ -21,8 +21,9 @@ SCHEMA_VERSION = 1
 
 SupportLevel = Literal["in range", "near", "outside"]
 SUPPORT_LEVELS: tuple[SupportLevel, ...] = ("in range", "near", "outside")
-# A level is what its interval of the time says, too: bounds up to so many times apart may be "in range", or "near".
-LEVEL_WIDTHS = (1.6, 2.6)
+# One rule for every area: a level says what is missing of the evidence, counted in what that costs in error. The bounds
+# of a time are made of it, cause by cause; up to so many times apart they may be "in range", or "near".
+LEVEL_WIDTHS = (1.5, 2.5)
 
 
 @dataclass(frozen=True)

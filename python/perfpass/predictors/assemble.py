@@ -495,7 +495,8 @@ def _read(graph: OpGraph) -> dict[str, Any]:
 def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph) -> Support:
     reasons, time = _reasons(estimate, graph), estimate.latency_ms
     if Bounds.of(time).level[0] > SUPPORT_LEVELS.index(estimate.support.level):
-        reasons = (*reasons, f"the bounds of the time are a factor of {time.high / time.low:.1f} apart")
+        by = f", mostly by {', '.join(estimate.wide_by)}" if estimate.wide_by else ""
+        reasons = (*reasons, f"the bounds of the time are a factor of {time.high / time.low:.1f} apart{by}")
     found = Support(level, reasons)
     for one in graph.assumed:
         found = found.at_most(level if one.stated or one.exact else "near", one.sentence())

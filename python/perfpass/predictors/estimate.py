@@ -200,7 +200,7 @@ class Estimate:
 
     ``row_ms`` [R] is the time per row of the operator table, its count included; ``memory_bytes`` has the keys
     "weights", "activations", "workspace" and "runtime", and "allocator" where one was simulated; ``columns`` are what
-    it was made from, with N = 1.
+    it was made from, with N = 1; ``wide_by``: what makes the bounds of the time wide, in words, the most first.
     """
 
     latency_ms: Interval
@@ -211,6 +211,7 @@ class Estimate:
     support: Support
     provenance: dict[str, Any]
     columns: Columns
+    wide_by: tuple[str, ...] = ()
 
     @classmethod
     def first(
@@ -220,6 +221,7 @@ class Estimate:
         row_ms: np.ndarray,
         reasons: tuple[str, ...],
         provenance: dict[str, Any],
+        wide_by: tuple[str, ...] = (),
     ) -> Estimate:
         """The first of N runs, and what is said of one alone."""
         return cls(
@@ -231,6 +233,7 @@ class Estimate:
             support=Support(SUPPORT_LEVELS[found.level[0]], reasons),
             provenance=provenance,
             columns=columns,
+            wide_by=wide_by,
         )
 
     def arrays(self) -> Estimates:

@@ -238,6 +238,7 @@ class Lane:
             row_ms=row_ms,
             support=Support(SUPPORT_LEVELS[found.level[0]], tuple(reasons)),
             provenance=provenance,
+            wide_by=() if self._correction is not None else alone.wide_by,
         )
 
     def _of_a_run(self) -> Predictor:

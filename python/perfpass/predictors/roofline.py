@@ -219,6 +219,19 @@ def of_before_ampere(device: Device) -> bool:
     return older and device.kind == "gpu"
 
 
+def generations_before_ampere(device: Device) -> float:
+    """How many generations a GPU is older than Ampere, for whose boards present libraries are written: 0 from there on.
+
+    Of NVIDIA by the compute capability (Volta and Turing 1, Pascal 2); of others by the date, two years each.
+    """
+    if device.kind != "gpu":
+        return 0.0
+    if device.compute_capability is not None:
+        return float(max(0, _AMPERE[0][0] - device.compute_capability[0]))
+    year, month = (int(part) for part in (device.launch_date or "9999-01").split("-")[:2])
+    return max(0.0, (int(_AMPERE[1]) - (year + (month - 1) / 12)) / 2)
+
+
 def on_matrix_units(device: Device, rate: str) -> bool:
     """Whether products at ``rate`` run in halves on matrix units."""
     return rate in ("fp16", "bf16") and device.peak(rate) > device.peak_flops["fp32"] and not packed(device, rate)

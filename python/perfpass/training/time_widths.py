@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 # Log half-widths that fits are drawn to, and those of what no error shows. By hand: another vendor's kernels;
 # a slice of a GPU (0.26 for 1g, where the 90 % quantile of measured time over that of 7g, over the ratio of rooflines,
-# is 0.25 in ParvaGPU's records); a factor of 2 in batch size or 10 in work beside what was measured.
+# is 0.25 in ParvaGPU's records); a generation before Ampere; a factor of 2 in batch size or 10 in work beside what was
+# measured.
 PRIOR: Mapping[str, float] = {
     "measurement": 0.06,
     "laboratory": 0.12,
@@ -30,6 +31,7 @@ PRIOR: Mapping[str, float] = {
     "domain": 0.4,
     "device": 0.3,
     "vendor": 0.7,
+    "generation": 0.2,
     "rare software": 0.3,
     "unmeasured software": 0.5,
     "host": 0.3,
@@ -50,10 +52,15 @@ def of_networks(dataset: Dataset, found: Residuals) -> Errors:
     return Errors.of(found.residual, lacks, "network:" + rows.family.to_numpy(dtype=object))
 
 
-def of_devices(residual: np.ndarray, issue: np.ndarray, evidence: np.ndarray, name: str) -> Errors:
-    """Errors on a device that was left out, with what training rows held of its software (indices of EVIDENCE)."""
+def of_devices(
+    residual: np.ndarray, issue: np.ndarray, evidence: np.ndarray, generation: np.ndarray | float, name: str
+) -> Errors:
+    """Errors on a device that was left out, with what training rows held of its software (indices of EVIDENCE).
+
+    ``generation`` [N]: of each row's board (`roofline.generations_before_ampere`).
+    """
     lacks = _lacks(
-        len(residual), device=1.0, host=host_lack(issue),
+        len(residual), device=1.0, generation=generation, host=host_lack(issue),
         **{f"{level} software": (evidence == i).astype(np.float64) for i, level in enumerate(EVIDENCE) if i},
     )  # fmt: skip
     return Errors.of(residual, lacks, f"device:{name}")

@@ -1,4 +1,4 @@
-"""The analytic predictor, for engines and precisions that trees have not learned; its support is always "outside".
+"""The analytic predictor, for engines and precisions that trees have not learned; its support is "near" at best.
 
 On GPUs a graph takes the time of its operators (inference/engines.py in TensorRT and ONNX Runtime, else
 inference/operators.py), on CPUs that of a roofline with fixed efficiencies. The widths of its intervals are what it is
@@ -53,6 +53,17 @@ _COMPILED_S = ISSUE_S["torch.compile"]
 # which no network was measured, a precision that was not in it, another vendor, what a slice lacks, and in TensorRT
 # whether halves are summed in halves, at twice the rate, on boards that sum them in fp32 at half of it.
 CAUSES = ("measurement", "host", "eager", "rare", "engine", "precision", "vendor", "slice", "sums")
+_CAUSE_WORDS = {
+    "measurement": "how laboratories' figures of one engine differ",
+    "host": "the host, which issues the operators",
+    "eager": "operators that run one by one",
+    "rare": "operators over whose kernels laboratories differ most",
+    "engine": "a runtime of which no network was measured",
+    "precision": "a precision that was not measured in it",
+    "vendor": "another vendor's kernels",
+    "slice": "what a slice lacks of its GPU",
+    "sums": "whether halves are summed in halves",
+}
 # Families whose kernels every engine has and has long tuned; over the others laboratories differ most.
 _USUAL = np.isin(FAMILIES, ("dense", "conv", "conv3x3", "attention"))
 # TVM's default schedules were measured on CPUs alone. On a GPU their classes are taken to stay behind libraries by this
@@ -104,7 +115,8 @@ class AnalyticPredictor:
         """The columns, the notes and [R] milliseconds per row."""
         tables, table = runs.tables, runs.tables.table
         notes, behind = Notes(len(tables)), dict[str, np.ndarray]()
-        notes.add(2, True, self._said(way))
+        vouched = self._vouched(way)
+        notes.add(1 if vouched else 2, True, self._said(way), vouched=vouched)
         traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
         if way.device.kind == "gpu":
             times = self._engine(way) or self._times or OperatorTimes.load()
@@ -181,6 +193,10 @@ class AnalyticPredictor:
         """The times in an engine whose networks were measured; None for other runtimes."""
         return (self._engines or EngineTimes.load()) if way.runtime in ENGINES else None
 
+    def _vouched(self, way: Way) -> bool:
+        """Whether errors of other laboratories' networks in this engine and precision make the interval."""
+        return way.device.kind == "gpu" and way.precision in self._measured.get(way.runtime, ())
+
     def _said(self, way: Way) -> str:
         time = "roofline with fixed efficiencies" if way.device.kind == "cpu" else "time by its operators"
         if way.device.kind == "gpu" and way.runtime in _COMPILED:
@@ -226,8 +242,13 @@ class AnalyticPredictor:
         return {
             "time": {"kind": "engine", "usual": usual, **times.for_core(way)},
             "spread": self._spread[way.device.kind].for_core(dict(zip(CAUSES, lacks.tolist(), strict=True))),
-            "support": {"level": 2, "said": self._said(way)},
+            "support": {"level": 1 if self._vouched(way) else 2, "said": self._said(way)},
         }
+
+    def _wide_by(self, columns: Columns, way: Way) -> tuple[str, ...]:
+        """What makes the first run's interval wide, in words, the largest share first."""
+        lacks = dict(zip(CAUSES, columns["lacks"].T, strict=True))
+        return tuple(_CAUSE_WORDS[cause] for cause, _ in self._spread[way.device.kind].named(lacks))
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N runs."""
@@ -264,6 +285,7 @@ class AnalyticPredictor:
                 "compute_efficiency": COMPUTE_EFFICIENCY[way.device.kind],
                 "memory_efficiency": MEMORY_EFFICIENCY[way.device.kind],
             },
+            self._wide_by(columns, way),
         )
 
 

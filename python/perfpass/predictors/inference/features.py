@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SCHEMA_VERSION = 5
 # Beside boards whose records state no release, over `roofline.ISSUE_S`: 40 us an operator, as beside others of their
 # age. What each of them stood beside (31 to 69 us) counts where trees learn (perfpass.training.inference.model).
-_UNSTATED_HOST = 2.0
+UNSTATED_HOST = 2.0
 _ALIGNED = 8  # halves in 16 bytes, which a load of matrix units takes
 # Where rows are odd, kernels load and widen one half at a time for every product, and reach half of vector units' rate.
 _ODD_REACH = 0.5
@@ -185,7 +185,7 @@ def _sums(tables: Tables, batch: np.ndarray, way: Way, byte_scale: float, roof: 
         tables, batch, way, roof,
         log_weights=np.log(np.maximum(tables.sums(tables.table.weight_bytes * tables.count), 1.0) * byte_scale),
         software=np.array([_software(way)], dtype=np.float64).repeat(len(tables), axis=0),
-        issued=_UNSTATED_HOST if way.torch_version == UNSTATED_TORCH else 1.0,
+        issued=UNSTATED_HOST if way.torch_version == UNSTATED_TORCH else 1.0,
     )  # fmt: skip
 
 

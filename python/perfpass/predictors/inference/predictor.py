@@ -15,11 +15,12 @@ from perfpass.graph.table import Tables
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Columns, Estimate, Estimates, Notes, Runs, shares
-from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, graph_vectors
+from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, UNSTATED_HOST, graph_vectors
 from perfpass.predictors.learned.ratio_trees import (
     FASTER_FP32,
     LEAST_DEVICE_ROWS,
     UNMEASURED,
+    UNSTATED_TORCH,
     Kinds,
     RatioTrees,
     Settings,
@@ -164,6 +165,9 @@ class InferencePredictor(RatioTrees):
     def _host(self, device: Device) -> tuple[float, float]:
         return _OLDER_HOST if of_before_ampere(device) else super()._host(device)
 
+    def _issue_today(self, issue: np.ndarray, way: Way) -> np.ndarray:
+        return issue / UNSTATED_HOST if way.torch_version == UNSTATED_TORCH else issue
+
     def _issued_beside(self, vectors: Vectors, way: Way) -> np.ndarray:
         """Under autocast, the cast of each weight: a context keeps casts, and every run opens one (torch.autocast)."""
         launches = vectors.sums.kernels
@@ -267,6 +271,7 @@ class InferencePredictor(RatioTrees):
                 "power": self.manifest["power"]["source"],
                 "memory": process.SOURCE,
             },
+            self.wide_by(columns, self.whole(run.way).device),
         )
 
     def traits(self, tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:

@@ -37,6 +37,17 @@ OUTSIDE_FACTOR = 2.0
 CAUSES = (
     *("measurement", "laboratory", "shape", "version", "software", "device", "generation", "load", "rate"),
 )  # fmt: skip
+WORDS = {
+    "measurement": "how single kernels differ",
+    "laboratory": "another laboratory than that of the records",
+    "shape": "shapes between those measured",
+    "version": "a version of the software that was not measured",
+    "software": "software that was not measured",
+    "device": "a board that was not measured",
+    "generation": "a generation of boards that was not measured",
+    "load": "sizes beyond those measured",
+    "rate": "a precision that the board has no rate for",
+}
 _LACKS: dict[str, tuple[str, ...]] = {
     "measured": (),
     "version unseen": ("version",),

@@ -26,6 +26,7 @@ from perfpass.predictors.kernels import physics as kernel_physics
 from perfpass.predictors.kernels.efficiency import level_keys
 from perfpass.predictors.kernels.model import (
     OUTSIDE_FACTOR,
+    WORDS,
     OperatorModel,
     Software,
     lacks,
@@ -45,7 +46,7 @@ from perfpass.predictors.kernels.software import (
     runtime_code,
     version_number,
 )
-from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned import artefacts, width_words
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -369,12 +370,16 @@ class KernelPredictor:
                 reasons.append(f"{name} was measured from {least:g} to {most:g}")
             outside |= beyond
             far += np.maximum(np.log(np.maximum(least / size, size / most)), 0.0)
-        low, high = model.spread.bounds(lacks([evidence] * rows, laboratory=1.0, shape=1.0, load=far, rate=unrated))
+        lacking = lacks([evidence] * rows, laboratory=1.0, shape=1.0, load=far, rate=unrated)
+        low, high = model.spread.bounds(lacking)
+        wide = bool(np.median(high - low) > np.log(width_words.OUTSIDE_FROM))
+        if wide:
+            causes = ", ".join(WORDS[cause] for cause, _ in model.spread.named(lacking))
+            reasons.append(f"bounds lie a factor of {np.exp(np.median(high - low)):.2g} apart, mostly by {causes}")
         seconds = np.exp(log_s)
         power = self._power().watts(found, operator, terms, seconds, shares, columns)
-        level: Any = (
-            "outside" if evidence == "outside" or unrated or outside.any() else "near" if reasons else "in range"
-        )
+        far_off = evidence == "outside" or unrated or wide or outside.any()
+        level: Any = "outside" if far_off else "near" if reasons else "in range"
         return KernelTimes(
             seconds=seconds,
             low_s=seconds * np.exp(low),

@@ -11,7 +11,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -61,12 +61,28 @@ CAUSES = (
     "domain",
     "device",
     "vendor",
+    "generation",
     "rare software",
     "unmeasured software",
     "host",
     "slice",
     "beside",
 )
+# They in words, after "mostly by".
+CAUSE_WORDS: Mapping[str, str] = {
+    "measurement": "how single runs differ",
+    "laboratory": "another laboratory's set-up",
+    "network": "the distance from every network learned from",
+    "domain": "a kind of network or operator that was not learned from",
+    "device": "a board with few records or none to learn from",
+    "vendor": "another vendor's kernels",
+    "generation": "an older generation of boards than present libraries are written for",
+    "rare software": "a precision or layout that few boards were measured in",
+    "unmeasured software": "a precision, runtime or layout that no board was measured in",
+    "host": "the host, whose speed nobody stated",
+    "slice": "what a slice lacks of its GPU",
+    "beside": "a batch size or an amount of work beside those learned from",
+}
 # Those of the network and its size, which measurements of a device do not take away.
 _OF_NETWORK = tuple(CAUSES.index(name) for name in ("network", "domain", "beside"))
 # Of the batch sizes that were measured, one in the middle.
@@ -204,6 +220,11 @@ class RatioTrees(ABC):
         squares = np.maximum(np.square(spread.low), np.square(spread.high))
         return np.asarray(np.sqrt(lacks[:, _OF_NETWORK] @ squares[list(_OF_NETWORK)]))
 
+    def wide_by(self, columns: Columns, device: Device) -> tuple[str, ...]:
+        """What makes the first run's interval wide, in words, the largest share first."""
+        lacks = dict(zip(CAUSES, columns["lacks"].T, strict=True))
+        return tuple(CAUSE_WORDS[cause] for cause, _ in self.spread(device).named(lacks))
+
     def ensemble(self, way: Way) -> str:
         """Which ensemble speaks: "known" where the device was measured widely in this software, else "portable"."""
         widely = self.measured(way) is not None and self._rows(way.device) >= self.settings.known_rows
@@ -266,10 +287,22 @@ class RatioTrees(ABC):
         seconds, handed_over = self._beyond_trees(by_trees, kinds, networks, way, distance)
         rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
         issue = self._issue(vectors.values).reshape(sizes.shape)
-        lacks = self._lacks(tables, sizes / batch[:, None], sizes, way, distance, issue, kinds)
+        lacking = partial(self._lacks, tables, sizes / batch[:, None], sizes)
+        lacks = lacking(way, distance, issue, kinds)
         spread = self.spread(whole.device)
         unknown = spread.matrix(lacks)
-        low, high = (bound.reshape(sizes.shape) for bound in spread.of_matrix(unknown))
+        low, high = spread.of_matrix(unknown)
+        own = self.measured(whole) is not None
+        if own and (way.torch_version == UNSTATED_TORCH or np.logical_or.reduce(lacks["beside"] > 0.0)):
+            # A record takes nothing away: with few of them, or beside them, a board is known as well as without any.
+            fewest, largest = self.manifest["support"]["batch"][way.device.kind]
+            away = self._distance(tables, batch, min(max(_USUAL_BATCH, fewest), largest), threads)
+            plain = lacking(_without_records(way), away, self._issue_today(issue, way), kinds)
+            none = spread.matrix(plain | {"slice": lacks["slice"]})
+            lower, upper = spread.of_matrix(none)
+            unknown = np.where((upper - lower < high - low)[:, None], none, unknown)
+            low, high = np.maximum(low, lower), np.minimum(high, upper)
+        low, high = low.reshape(sizes.shape), high.reshape(sizes.shape)
         self._note_batch(notes, batch, way)
         asked = np.arange(1, len(batch) + 1) * sizes.shape[1] - 1
         sums, features = vectors.sums, vectors.values[asked]
@@ -442,6 +475,7 @@ class RatioTrees(ABC):
             "domain": (kinds.strange | ~kinds.convolves).astype(np.float64)[:, None],
             "device": 1.0 if unseen else scarcity(self._rows(whole.device)),
             "vendor": float(unseen and way.device.vendor not in self.manifest["support"]["vendors"]),
+            "generation": roofline.generations_before_ampere(whole.device) if unseen else 0.0,
             "rare software": float(unseen and evidence == 1),
             "unmeasured software": float(unseen and evidence == len(EVIDENCE) - 1),
             "host": host_lack(issue),
@@ -465,6 +499,10 @@ class RatioTrees(ABC):
     def _issue(self, features: np.ndarray) -> np.ndarray:
         """[N] time of the host to issue the operators over that of the device."""
         return np.exp(features[:, self.settings.ratios.names.index("log_issue")].astype(np.float64))
+
+    def _issue_today(self, issue: np.ndarray, way: Way) -> np.ndarray:
+        """``issue`` as it would be on the host that is assumed beside a board without records."""
+        return issue
 
     def _trees_of(self, name: str) -> _core.TreeEnsemble:
         """One of the two ensembles; read when it is first needed, because a process mostly needs one."""
@@ -572,6 +610,11 @@ def _seconds(
         "low_s": np.exp(np.maximum(median + low[:, -1], under)),
         "high_s": np.exp(np.minimum(median + high[:, -1], over)),
     }
+
+
+def _without_records(way: Way) -> Way:
+    """The same on a board like it that nobody measured."""
+    return replace(way, device=replace(way.device, id=f"{way.device.id}, unmeasured", parent=None))
 
 
 def learned_in(way: Way) -> Way:

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from perfpass.prediction import Interval, SupportLevel
+from perfpass.prediction import LEVEL_WIDTHS, Interval, SupportLevel
 from perfpass.predictors.learned.spread import Spread
 
 # Support of an interval that is wider than this (high / low) is at most "near", "outside".
-NEAR_FROM, OUTSIDE_FROM = 1.5, 2.5
+NEAR_FROM, OUTSIDE_FROM = LEVEL_WIDTHS
 
 
 def level_of(found: Interval, level: SupportLevel) -> SupportLevel:

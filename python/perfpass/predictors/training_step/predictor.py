@@ -291,6 +291,7 @@ class StepPredictor(RatioTrees):
                 "power": _POWER if way.device.kind == "gpu" else self.manifest["power"]["source"],
                 "memory": _MEMORY,
             },
+            self.wide_by(columns, self.whole(way).device),
         )
         return estimate, steps.first()
 

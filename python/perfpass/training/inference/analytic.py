@@ -68,8 +68,8 @@ def asked(
     """
     from perfpass.training.tasks import named
 
-    rows, _ = named.residuals(folder, operators.left_out(folder, analytic=analytic, by=by))
-    kept = (rows["mode"] == "inference") & (rows.predictor == AnalyticPredictor.name) & ~rows.above_peak
+    rows, _ = named.residuals(folder, operators.left_out(folder, analytic=analytic, by=by), "inference")
+    kept = (rows.predictor == AnalyticPredictor.name) & ~rows.above_peak
     return rows[kept & rows.runtime.isin(ENGINES) & named.of_the_runtime(rows)]
 
 

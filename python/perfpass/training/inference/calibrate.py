@@ -16,6 +16,7 @@ from perfpass.predictors.inference.predictor import counted_distance, evidence_k
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS
 from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.roofline import generations_before_ampere
 from perfpass.training import time_widths
 from perfpass.training.inference import model
 from perfpass.training.inference.dataset import Dataset
@@ -31,7 +32,8 @@ _LOG_ISSUE = FEATURES.index("log_issue")
 class Experiment:
     """Rows of one device (or several) that a predictor answered for without having seen the device.
 
-    ``evidence`` [n] indexes EVIDENCE: what the training rows held of each row's software, on other devices.
+    ``evidence`` [n] indexes EVIDENCE: what the training rows held of each row's software, on other devices;
+    ``generation`` [n] of each row's board.
     """
 
     devices: frozenset[str]
@@ -42,12 +44,14 @@ class Experiment:
     residual: np.ndarray
     issue: np.ndarray
     evidence: np.ndarray
+    generation: np.ndarray
 
     @property
     def errors(self) -> Errors:
         """For the fit of widths."""
         name = " and ".join(sorted(self.devices))
-        return _as_asked(time_widths.of_devices(self.residual, self.issue, self.evidence, name), self.kind == "gpu")
+        found = time_widths.of_devices(self.residual, self.issue, self.evidence, self.generation, name)
+        return _as_asked(found, self.kind == "gpu")
 
 
 # A user is another laboratory: these count as much as networks and devices left out together. Chosen with the coverage
@@ -179,4 +183,5 @@ def _experiment(
         residual=np.log(dataset.measured_s[asked] / found.predicted_s),
         issue=np.exp(found.x[asked, _LOG_ISSUE].astype(np.float64)),
         evidence=level[asked],
+        generation=np.array([generations_before_ampere(dataset.ways[i].device) for i in asked.tolist()]),
     )

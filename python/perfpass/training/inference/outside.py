@@ -123,8 +123,8 @@ def _each(questions: Iterator[Question], predictor: InferencePredictor) -> Answe
 
 def _named(folder: Path | None, predictor: InferencePredictor) -> Answers:
     """Networks of other laboratories in PyTorch, by name."""
-    rows, _ = named.residuals(folder, operators.left_out(folder, predictor))
-    kept = (rows["mode"] == "inference") & (rows.predictor == predictor.name) & ~rows.above_peak
+    rows, _ = named.residuals(folder, operators.left_out(folder, predictor), "inference")
+    kept = (rows.predictor == predictor.name) & ~rows.above_peak
     rows = rows[kept & named.of_the_runtime(rows) & rows.runtime.isin(TORCH) & ~rows.source.isin(_PIPELINES)]
     return Answers(
         rows[list(_COLUMNS)].reset_index(drop=True),

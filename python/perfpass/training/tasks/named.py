@@ -72,16 +72,18 @@ Chosen = Callable[[Way, str], Any]
 
 
 def residuals(
-    folder: Path | None = None, predictors: Chosen | None = None
+    folder: Path | None = None, predictors: Chosen | None = None, mode: str | None = None
 ) -> tuple[pandas.DataFrame, pandas.DataFrame]:
     """What was measured and predicted for every question that can be asked, and the rows that cannot, with reasons.
 
-    ``predictors``: of inference, by the way of running and the source that asks (default: those that ship). Columns:
-    those of `measured`, ``median_s``, ``low_s``, ``high_s``, ``level`` (of support), ``distance`` (to the nearest
-    measured network; NaN where nothing was learned), ``reasons``, ``lacks`` (what makes the interval wide, by the
-    causes of the predictor). The index is that of networks.parquet.
+    ``predictors``: of inference, by the way of running and the source that asks (default: those that ship). ``mode``:
+    questions of "inference" or "training" alone, so that the other's predictor need not be there. Columns: those of
+    `measured`, ``median_s``, ``low_s``, ``high_s``, ``level`` (of support), ``distance`` (to the nearest measured
+    network; NaN where nothing was learned), ``reasons``, ``lacks`` (what makes the interval wide, by the causes of the
+    predictor). The index is that of networks.parquet.
     """
     frame, refused, known = measured(folder)
+    frame = frame if mode is None else frame[frame["mode"] == mode]
     return graded(frame, known, predictors), refused
 
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from perfpass.devices import device as find_device
 from perfpass.predictors.learned.intervals import EVIDENCE
+from perfpass.predictors.roofline import generations_before_ampere
 from perfpass.predictors.training_step.features import RATIOS
 from perfpass.training import time_widths
 from perfpass.training.ratio_trees import HeldOut, Split, hold_out
@@ -46,7 +48,8 @@ class Experiment:
     @property
     def errors(self) -> Errors:
         """For the fit of widths."""
-        return time_widths.of_devices(self.residual, self.issue, self.evidence, self.device)
+        generation = generations_before_ampere(find_device(self.device))
+        return time_widths.of_devices(self.residual, self.issue, self.evidence, generation, self.device)
 
 
 def unseen_devices(
