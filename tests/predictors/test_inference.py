@@ -185,7 +185,8 @@ def test_a_run_that_waits_for_the_host_says_so(predictor, recorded):
     sizes = known.table("timm", "resnet50", 224, 1, 16)
     found = predictor.predict(sizes, 1, Way(devices.device(GPU), "amp"))
     assert any("bound by the host" in r for r in found.support.reasons)
-    assert found.high_s / found.low_s > 2.5
+    # Laboratories left out on boards as new: 99 % of ParvaGPU's. What older ones are off by is of their generation.
+    assert found.high_s / found.low_s > 2.2
 
 
 def test_what_waits_for_the_host_lacks_nothing_of_the_device(predictor, recorded):

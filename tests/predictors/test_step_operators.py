@@ -102,7 +102,7 @@ def test_the_interval_of_a_step_that_waits_for_its_host_holds_hosts_as_they_diff
     hosts = dict(zip("abcdefghij", [-0.9, -0.2, -0.2, -0.1, 0.1, 0.2, 0.2, 0.2, 0.5, 0.8], strict=True))
     least = fitted.least_widths({"of host": hosts})
     assert least == {"host": pytest.approx(1.645 / 0.6745 * 0.2)}
-    parts = [time_widths.of_devices(np.full(40, 0.1), np.zeros(40), np.zeros(40), name) for name in "abc"]
+    parts = [time_widths.of_devices(np.full(40, 0.1), np.zeros(40), np.zeros(40), 0.0, name) for name in "abc"]
     wide, plain = widths.fit(parts, least), widths.fit(parts, {})
     at = wide.causes.index("host")
     assert wide.low[at] == pytest.approx(max(plain.low[at], least["host"]))
