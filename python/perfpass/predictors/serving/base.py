@@ -25,7 +25,7 @@ from perfpass.predictors.serving.first_token import CHUNK_TOKENS, REQUEST_S, in_
 from perfpass.predictors.step_time import overheads
 from perfpass.predictors.step_time.overheads import RUNTIMES
 from perfpass.predictors.step_time.parts import of_prompts, seconds_by_part
-from perfpass.predictors.step_time.setup import Setup, kernel_boards, link_bytes_s
+from perfpass.predictors.step_time.setup import Setup, kernel_boards, messages_bytes_s
 
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
@@ -183,7 +183,7 @@ def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Qua
         out[:, i] = work.flops / peak_flops(device.peak_flops, work.precision)
         out[:, len(KINDS) + i] = work.memory_bytes / device.memory_bandwidth_bytes_s
     messages = costs.parts["collectives"]
-    out[:, _WIRE] = messages.message_bytes / link_bytes_s(device, split)
+    out[:, _WIRE] = messages.message_bytes / messages_bytes_s(device, split)
     out[:, _MESSAGES] = messages.messages
     out[:, _LAYERS] = model.passed_layers(decode=step.decode)
     return out
