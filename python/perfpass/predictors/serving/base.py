@@ -60,7 +60,7 @@ class Terms:
     ``runtime`` [N] indexes RUNTIMES. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width``
     [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and ``expert_bytes`` [N] of a weight; ``unstated`` [N]
     whether nobody said how many prefill replicas there are; ``looks`` [N] steps from one look of the scheduler at its
-    queue to the next.
+    queue to the next; ``waves`` [N] whether requests begin and end together.
     """
 
     decode: np.ndarray
@@ -88,6 +88,7 @@ class Terms:
     expert_bytes: np.ndarray
     unstated: np.ndarray
     looks: np.ndarray
+    waves: np.ndarray
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -198,12 +199,14 @@ def terms(
     unstated: bool = False,
     drafts: int = 0,
     looks: int = 1,
+    waves: bool = False,
     server: bool = True,
     at_rate: bool = False,
 ) -> Terms:
     """The terms of ``serving`` [1], or of other loads of it [N]. ``unstated``: its workers are a guess. ``drafts``:
     tokens that the model's own layer for them (multi-token prediction) drafts in a step, one after another.
-    ``looks``: steps from one look of the scheduler at its queue to the next. ``server``: whether requests come through
+    ``looks``: steps from one look of the scheduler at its queue to the next. ``waves``: answers have one length and
+    prompts go before decodes, so that whoever begins together ends together. ``server``: whether requests come through
     one, or are a batch of the engine alone. ``at_rate``: whether they arrive by themselves, so many being in flight on
     average.
 
@@ -266,6 +269,7 @@ def terms(
         expert_bytes=np.full(rows, ELEMENT_BYTES[q.moe if model.is_mixture else q.gemm]),
         unstated=np.full(rows, own and unstated),
         looks=np.full(rows, float(looks)),
+        waves=np.full(rows, waves),
     )
 
 
@@ -324,6 +328,8 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     step = step / kept_tokens(t.drafts, c["acceptance"])
     prompt = _phase_seconds(t.prefill, c, "prefill", c["layer_prefill_s"])
     others = np.where(t.split, 0.0, t.beside / t.prefill_ranks / t.stages / t.steps)
+    # Of a wave's prompts those before a request's own come before its first token, on average half of the others.
+    others = np.where(t.waves, others / 2, others)
     step = np.maximum(step, t.issued)
     tpot = step + own["interference"] * others * prompt
     if t.kernels.any():
@@ -389,6 +395,7 @@ def first_parts(
         steps=t.steps,
         kept=_kept(t, c),
         looks=t.looks,
+        waves=t.waves,
         balanced=(t.runtime == RUNTIMES.index("trtllm")) & (t.prefill_ranks > 1),
         beside=_beside(t),
     )

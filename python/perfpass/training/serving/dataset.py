@@ -109,7 +109,9 @@ def load(folder: Path | str | None = None) -> Dataset:
         assumed = None if sure else _assumed(serving, row, model, target)
         drafts = max(0, int(row.draft_tokens))
         looks = max(1, int(row.scheduler_interval))
-        parts.append(describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks))
+        waves = not row.disaggregated and row.mixed_steps == 0 and row.equal_answers == 1
+        found = describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks, waves=waves)
+        parts.append(found)
     workloads = Workloads.joined(parts)
     kept = np.flatnonzero(busy(workloads.terms, rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3) <= 1.0)
     rows = rows.iloc[kept].reset_index(drop=True)
