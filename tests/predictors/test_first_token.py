@@ -106,11 +106,12 @@ def test_half_of_a_waves_prompts_come_before_a_first_token_and_half_after(load, 
     split = Parallelism.of(8 // ranks, 1, ranks)
     serving = Serving(prompt, answer, float(load), "sglang", parallelism=split)
     plain, waves = (
-        times(terms(language_model("qwen3-32b"), device("h100"), serving, waves=w), CONSTANTS) for w in (False, True)
+        times(terms(language_model("qwen3-32b"), device("h100"), replace(serving, equal_answers=w)), CONSTANTS)
+        for w in (False, True)
     )
     # Prompts that others wait for between two tokens: all but one's own, or half of these.
     assert waves["tpot"] - waves["step"] == pytest.approx((plain["tpot"] - plain["step"]) / 2)
-    t = terms(language_model("qwen3-32b"), device("h100"), serving, waves=True)
+    t = terms(language_model("qwen3-32b"), device("h100"), replace(serving, equal_answers=True))
     found = first_parts(t, CONSTANTS, split=False, tpot=waves["tpot"])
     assert found["prompts"] == 0 and found["scheduler"] == 0
     every = {**CONSTANTS, "first.agg.burst.sglang": 1.0}
@@ -118,10 +119,25 @@ def test_half_of_a_waves_prompts_come_before_a_first_token_and_half_after(load, 
     assert found["opening burst"] == pytest.approx(opening["opening burst"])
 
 
+@pytest.mark.parametrize(
+    ("equal", "runtime", "split"),
+    [
+        (False, "sglang", {}),
+        (True, "vllm", {}),
+        (True, "trtllm", {}),
+        (True, "sglang", {"mode": "disagg", "prefill": Parallelism(), "prefill_workers": 1}),
+    ],
+)
+def test_waves_need_equal_answers_and_a_server_whose_prompts_go_first(equal, runtime, split):
+    assert not Serving(1024, 256, 64.0, runtime, equal_answers=equal, **split).waves
+    assert Serving(1024, 256, 64.0, "sglang", equal_answers=True).waves
+
+
 def test_who_is_alone_is_no_wave():
     serving = Serving(1024, 256, 1.0, "sglang", parallelism=Parallelism.of(8))
     plain, waves = (
-        times(terms(language_model("qwen3-32b"), device("h100"), serving, waves=w), CONSTANTS) for w in (False, True)
+        times(terms(language_model("qwen3-32b"), device("h100"), replace(serving, equal_answers=w)), CONSTANTS)
+        for w in (False, True)
     )
     assert plain["tpot"] == waves["tpot"] and plain["ttft"] == waves["ttft"]
 

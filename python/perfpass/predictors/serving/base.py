@@ -199,14 +199,12 @@ def terms(
     unstated: bool = False,
     drafts: int = 0,
     looks: int = 1,
-    waves: bool = False,
     server: bool = True,
     at_rate: bool = False,
 ) -> Terms:
     """The terms of ``serving`` [1], or of other loads of it [N]. ``unstated``: its workers are a guess. ``drafts``:
     tokens that the model's own layer for them (multi-token prediction) drafts in a step, one after another.
-    ``looks``: steps from one look of the scheduler at its queue to the next. ``waves``: answers have one length and
-    prompts go before decodes, so that whoever begins together ends together. ``server``: whether requests come through
+    ``looks``: steps from one look of the scheduler at its queue to the next. ``server``: whether requests come through
     one, or are a batch of the engine alone. ``at_rate``: whether they arrive by themselves, so many being in flight on
     average.
 
@@ -269,7 +267,7 @@ def terms(
         expert_bytes=np.full(rows, ELEMENT_BYTES[q.moe if model.is_mixture else q.gemm]),
         unstated=np.full(rows, own and unstated),
         looks=np.full(rows, float(looks)),
-        waves=np.full(rows, waves),
+        waves=np.full(rows, serving.waves),
     )
 
 

@@ -90,7 +90,6 @@ def describe(
     sizes: Sizes | None = None,
     drafts: int = 0,
     looks: int = 1,
-    waves: bool = False,
     server: bool = True,
     at_rate: bool = False,
 ) -> Workloads:
@@ -98,7 +97,7 @@ def describe(
     or its own name.
 
     ``assumed``: the layout that the base takes where ``serving`` does not tell its workers, which then no feature sees.
-    ``drafts``, ``looks``, ``waves``, ``server``, ``at_rate``: as `base.terms`.
+    ``drafts``, ``looks``, ``server``, ``at_rate``: as `base.terms`.
     """
     workers_known, stated, serving = assumed is None, serving, assumed or serving
     split = serving.parallelism
@@ -155,7 +154,6 @@ def describe(
             unstated=not workers_known,
             drafts=drafts,
             looks=looks,
-            waves=waves,
             server=server,
             at_rate=at_rate,
         ),

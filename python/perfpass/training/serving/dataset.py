@@ -109,9 +109,7 @@ def load(folder: Path | str | None = None) -> Dataset:
         assumed = None if sure else _assumed(serving, row, model, target)
         drafts = max(0, int(row.draft_tokens))
         looks = max(1, int(row.scheduler_interval))
-        waves = not row.disaggregated and row.mixed_steps == 0 and row.equal_answers == 1
-        found = describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks, waves=waves)
-        parts.append(found)
+        parts.append(describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks))
     workloads = Workloads.joined(parts)
     kept = np.flatnonzero(busy(workloads.terms, rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3) <= 1.0)
     rows = rows.iloc[kept].reset_index(drop=True)
@@ -149,6 +147,8 @@ def serving_of(row: Any, model: LanguageModel) -> Serving:
         prefill=_split(row, "prefill_") if row.disaggregated else None,
         prefill_workers=max(1, int(row.prefill_workers)) if row.disaggregated else 0,
         decode_batch=max(0, int(row.decode_batch)) if row.disaggregated else 0,
+        # Where a server mixes prompts and decodes, equal answers make no waves.
+        equal_answers=row.equal_answers == 1 and row.mixed_steps == 0,
         quantization=_quantization(row, model),
     )
 
