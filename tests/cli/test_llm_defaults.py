@@ -118,6 +118,8 @@ def test_a_runtime_that_has_no_server_here_is_asked_alone_without_being_told_so(
     assert f"{runtime} predicts one batch without a server: leave out --dp" in capsys.readouterr().err
     assert main(["llm", *asked, "--decode-batch", "2"]) == 2
     assert f"{runtime} predicts one batch without a server: leave out --decode-batch" in capsys.readouterr().err
+    assert main(["llm", *asked, "--equal-answers"]) == 2
+    assert f"{runtime} predicts one batch without a server: leave out --equal-answers" in capsys.readouterr().err
     assert main(["llm", *asked, "--rate", "1"]) == 2
     assert f"{runtime} predicts one batch without a server: leave out --rate" in capsys.readouterr().err
 

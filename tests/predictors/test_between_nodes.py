@@ -12,12 +12,21 @@ from hypothesis import strategies as st
 from perfpass import PerfPassError
 from perfpass.cli import main
 from perfpass.devices import device
+from perfpass.llm.configuration import language_model
+from perfpass.llm.costs import Parallelism, Quantization, Step
+from perfpass.llm.recipe import Layout, Recipe
 from perfpass.predictors.kernels import network, predictor
 from perfpass.predictors.kernels.physics import COLLECTIVES
+from perfpass.predictors.llm_training.step import work
+from perfpass.predictors.serving.base import _WIRE, phase_terms
+from perfpass.predictors.step_time.counted import Counted
+from perfpass.predictors.step_time.kernel_parts import KernelParts
+from perfpass.predictors.step_time.setup import Setup, messages_bytes_s, nodes_of
 from perfpass.training.kernels import network as fitting
 
 H100 = device("h100")
 TIMES = predictor.load()
+LLAMA = language_model("llama-3.1-70b")
 
 
 def test_the_constants_are_those_that_the_records_give():
@@ -66,6 +75,42 @@ def test_deepeps_kernels_have_the_narrow_bounds():
     other = network.collective(TIMES, H100, "all_to_all", 32, 4, [7340032], "fp8")
     assert own.seconds == pytest.approx(other.seconds) and own.high_s < other.high_s
     assert own.low_s < 155e-6 < own.high_s and own.support.level == "near"  # as DeepEP states it for EP 32
+
+
+# Seconds of messages of tensor ranks, by who counts them.
+TENSOR_RANKS = {
+    "step by kernels": lambda ranks: KernelParts(_setup(ranks)).messages()[-1],
+    "step by counts": lambda ranks: Counted(_setup(ranks)).tokens()[3, -1],
+    "serving": lambda ranks: phase_terms(
+        LLAMA, H100, Parallelism.of(ranks), Quantization(), Step.of_prefill(np.array([1.0]), np.array([8192.0]))
+    )[0, _WIRE],
+    "training": lambda ranks: work(LLAMA, H100, Layout(tensor=ranks), Recipe(1, 2048)).messages_tensor,
+}
+
+
+def _setup(ranks: int) -> Setup:
+    return Setup(LLAMA, H100, Parallelism.of(ranks), Quantization(), "trtllm", "")
+
+
+@pytest.mark.parametrize("counted", TENSOR_RANKS)
+def test_all_reduces_between_nodes_go_by_every_card_of_a_node(counted):
+    # Two nodes of eight have 400 GB/s to each other, nearly what NVLink gives inside: not an eighth of it.
+    inside, between = (TENSOR_RANKS[counted](ranks) for ranks in (8, 16))
+    assert inside < between < 1.6 * inside
+
+
+def test_tokens_of_experts_go_by_the_card_of_their_gpu():
+    ranks, wide = Parallelism.of(16), Parallelism.of(1, attention_data=16, expert=16)
+    assert messages_bytes_s(H100, ranks) == min(8 * network.CARD_BYTES_S, H100.link_bytes_s(16))
+    assert messages_bytes_s(H100, wide) == network.CARD_BYTES_S
+    assert messages_bytes_s(H100, Parallelism.of(8)) == H100.link_bytes_s(8)
+
+
+@pytest.mark.parametrize(
+    ("board", "gpus", "nodes"), [("h100", 8, 1), ("h100", 12, 2), ("h100", 17, 17), ("gb200", 96, 2)]
+)
+def test_nodes_hold_equally_many(board, gpus, nodes):
+    assert nodes_of(device(board), gpus) == nodes
 
 
 @pytest.mark.parametrize(

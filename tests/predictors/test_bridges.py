@@ -25,7 +25,7 @@ from perfpass.predictors.llm_training.step import work
 from perfpass.predictors.serving.base import phase_terms
 from perfpass.predictors.step_time.counted import Counted
 from perfpass.predictors.step_time.kernel_parts import KernelParts
-from perfpass.predictors.step_time.setup import Setup, hop_bytes_s, link_bytes_s
+from perfpass.predictors.step_time.setup import Setup, hop_bytes_s, messages_bytes_s
 
 BOARDS = ("rtx-a6000", "a100-pcie-80gb", "h100-nvl-94gb", "h200-nvl-141gb")
 MODEL, EXPERTS = language_model("llama-3.1-8b"), language_model("mixtral-8x7b")
@@ -45,7 +45,7 @@ COUNTS: dict[str, Callable[[Device, int], Any]] = {
     "all-reduce": lambda board, n: kernels.load().collective(board, "all_reduce", n, np.array([1e5, 1e7])).seconds,
     "step by kernels": lambda board, n: KernelParts(_setup(board, n)).messages(),
     "step by counts": lambda board, n: Counted(_setup(board, n)).tokens()[-1],
-    "stage": lambda board, n: 1 / link_bytes_s(board, Parallelism.of(n)),
+    "stage": lambda board, n: 1 / messages_bytes_s(board, Parallelism.of(n)),
     "hops of a pipeline": lambda board, n: 1 / hop_bytes_s(board, Parallelism.of(1, n)),
     "serving": lambda board, n: phase_terms(
         MODEL, board, Parallelism.of(n), Quantization(), Step.of_decode(np.array([8.0]), np.array([1000.0]))

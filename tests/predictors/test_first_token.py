@@ -95,6 +95,65 @@ def test_requests_wait_in_whole_steps_for_a_scheduler_that_seldom_looks(load, lo
     assert waits[2] == pytest.approx(waits[1] * kept_tokens(drafting.drafts, CONSTANTS["step.acceptance"])[0])
 
 
+@given(
+    load=st.integers(2, 512),
+    prompt=st.integers(64, 8192),
+    answer=st.integers(100, 2000),
+    ranks=st.sampled_from([1, 8]),
+)
+@settings(max_examples=20, deadline=None)
+def test_half_of_a_waves_prompts_come_before_a_first_token_and_half_after(load, prompt, answer, ranks):
+    split = Parallelism.of(8 // ranks, 1, ranks)
+    serving = Serving(prompt, answer, float(load), "sglang", parallelism=split)
+    plain, waves = (
+        times(terms(language_model("qwen3-32b"), device("h100"), replace(serving, equal_answers=w)), CONSTANTS)
+        for w in (False, True)
+    )
+    # Prompts that others wait for between two tokens: all but one's own, or half of these.
+    assert waves["tpot"] - waves["step"] == pytest.approx((plain["tpot"] - plain["step"]) / 2)
+    t = terms(language_model("qwen3-32b"), device("h100"), replace(serving, equal_answers=True))
+    found = first_parts(t, CONSTANTS, split=False, tpot=waves["tpot"])
+    assert found["prompts"] == 0 and found["scheduler"] == 0
+    every = {**CONSTANTS, "first.agg.burst.sglang": 1.0}
+    opening = first_parts(replace(t, waves=np.array([False])), every, split=False, tpot=waves["tpot"])
+    assert found["opening burst"] == pytest.approx(opening["opening burst"])
+
+
+@pytest.mark.parametrize(
+    ("equal", "runtime", "split"),
+    [
+        (False, "sglang", {}),
+        (True, "vllm", {}),
+        (True, "trtllm", {}),
+        (True, "sglang", {"mode": "disagg", "prefill": Parallelism(), "prefill_workers": 1}),
+    ],
+)
+def test_waves_need_equal_answers_and_a_server_whose_prompts_go_first(equal, runtime, split):
+    assert not Serving(1024, 256, 64.0, runtime, equal_answers=equal, **split).waves
+    assert Serving(1024, 256, 64.0, "sglang", equal_answers=True).waves
+
+
+def test_who_is_alone_is_no_wave():
+    serving = Serving(1024, 256, 1.0, "sglang", parallelism=Parallelism.of(8))
+    plain, waves = (
+        times(terms(language_model("qwen3-32b"), device("h100"), replace(serving, equal_answers=w)), CONSTANTS)
+        for w in (False, True)
+    )
+    assert plain["tpot"] == waves["tpot"] and plain["ttft"] == waves["ttft"]
+
+
+def test_records_come_in_waves_where_prompts_go_first_and_answers_have_one_length(records):
+    rows, waves = records.rows, records.workloads.terms.waves.astype(bool)
+    assert set(rows[waves].runtime_version) == {"0.5.1.post1"} and waves.sum() == 78
+    # What waits for all prompts of a wave, half before its first token and half after it, is half of them in either.
+    own = rows[waves & (rows.concurrency > 16)]
+    base = times(records.workloads.take(own.index.to_numpy()).terms, CONSTANTS)
+    others = base["prompt"] * (own.concurrency - 1)
+    before = (own.ttft_ms / 1e3 - base["prompt"]) / others
+    after = (own.tpot_ms / 1e3 - base["step"]) * own.output_tokens / others
+    assert 0.7 < (before / after).median() < 1.8
+
+
 @given(load=st.integers(1, 512), drafts=st.integers(0, 3), runtime=st.sampled_from(RUNTIMES))
 @settings(max_examples=20, deadline=None)
 def test_beside_prefill_replicas_a_first_token_waits_for_steps_of_its_decoder(load, drafts, runtime):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,3 +123,21 @@ def test_no_server_decodes_more_requests_at_once_than_its_settings_allow():
     assert (at_once < 1.1 * places).all()
     full = rows.concurrency > 1.05 * places
     assert (at_once / places)[full].median() == pytest.approx(1.0, abs=0.05)
+
+
+def test_prompts_go_first_in_sglang_unless_its_generator_knows_the_option():
+    import pandas
+
+    from perfpass.records.readers.aiconfigurator_serving import _mixed_steps
+
+    rows = pandas.DataFrame(
+        [
+            ("sglang", "0.5.1.post1", False, False),
+            ("sglang", "0.5.6.post2", False, False),
+            ("sglang", "0.5.6.post2", True, False),
+            ("sglang", "0.5.9", False, True),
+            ("vllm", "0.12.0", False, False),
+        ],
+        columns=["runtime", "runtime_version", "disaggregated", "inferencex"],
+    )
+    np.testing.assert_array_equal(_mixed_steps(rows), [0, 1, np.nan, 0, np.nan])

@@ -40,6 +40,7 @@ QUESTIONS = [
         ("deepseek-ai/DeepSeek-R1", "b200"),
         {"prefill": Parallelism.of(4), "prefill_workers": 1, "decode_batch": 2, "dp": 8, "ep": 8, "concurrency": 32},
     ),
+    ("predict_llm", ("qwen3-32b", "h100"), {"runtime": "sglang", "concurrency": 64, "equal_answers": True}),
     ("diff", (network(1), network(2, nodes=5), ["t4", "l4"]), {"fail": {"latency": "5%"}, "change": {"batch": 4}}),
     ("diff", (network(1), network(2, nodes=5)), {}),
     ("train_cost", ("llama-3.1-8b", "h100"), {"gpus": 8, "sharding": "zero3", "tokens": 1e10, "lora_rank": 16}),

@@ -40,7 +40,7 @@ examples:
 _SERVED: dict[str, Any] = {
     "input_length": None, "output_length": None, "concurrency": None, "offline": False, "runtime_version": "",
     "kv_precision": None, "tp": None, "pp": 1, "dp": 1, "ep": 1, "workers": 1, "prefill_workers": None,
-    "prefill_tp": 1, "prefill_pp": 1, "prefill_dp": 1, "decode_batch": None,
+    "prefill_tp": 1, "prefill_pp": 1, "prefill_dp": 1, "decode_batch": None, "equal_answers": False,
 }  # fmt: skip
 _RUN: dict[str, Any] = {
     "batch": None, "dim": [], "input_shape": [], "assume": [], "compiled": False, "layout": "nchw", "mode": "inference",

@@ -61,7 +61,7 @@ PRECISIONS = (
 )
 # Options of a server that one batch on one deployment does not have.
 _SERVER_OPTIONS = (
-    *("kv_precision", "pp", "dp", "ep", "workers", "prefill_workers", "decode_batch"),
+    *("kv_precision", "pp", "dp", "ep", "workers", "prefill_workers", "decode_batch", "equal_answers"),
     *("prefill_tp", "prefill_pp", "prefill_dp"),
 )
 
@@ -139,6 +139,9 @@ def add_split(command: Any) -> None:
         metavar="N",
         help="disaggregated: requests that a decode rank runs at most, others wait (default: as many as fit)",
     )
+    command.add_argument(
+        "--equal-answers", action="store_true", help="every answer has this length, as benchmarks ask (waves in SGLang)"
+    )
 
 
 def run(options: Any) -> int:
@@ -197,6 +200,7 @@ def served(options: Any, target: Device, switched: Switches | None = None) -> Ll
         prefill=_prefill(options),
         prefill_workers=options.prefill_workers or 0,
         decode_batch=options.decode_batch or 0,
+        equal_answers=options.equal_answers,
         switches=switched,
     )
 
@@ -229,7 +233,8 @@ def alone(options: Any) -> Offline:
     from perfpass.predictors.generation.predictor import assumed_batch
 
     registry.check(options.predictor)
-    given = [name for name in _SERVER_OPTIONS if getattr(options, name) not in ("", None, 1)]
+    asked = ((name, getattr(options, name)) for name in _SERVER_OPTIONS)
+    given = [name for name, value in asked if value is True or value not in ("", None, 1, False)]
     if given:
         name = f"--{given[0].replace('_', '-')}"
         raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out {name}")

@@ -80,7 +80,7 @@ def simulated(options: Any, target: Device, prefill: Any) -> ArrivalPrediction:
         raise ArgumentError(
             "--p99 asks for the tails of a closed loop; --rate and --trace give them anyway: leave it out"
         )
-    for name in ("from_host", "tune"):
+    for name in ("from_host", "tune", "equal_answers"):
         if getattr(options, name, None):
             raise ArgumentError(f"--{name.replace('_', '-')} is of a steady load: leave it out, or --rate and --trace")
     for name in ("rates", "policy", "scale_up"):
@@ -113,7 +113,7 @@ def autoscaled(options: Any, target: Device) -> Scaled:
 
     others = (
         *("rate", "p99", "arrivals", "burstiness", "turns", "pause", "max_sequences", "max_batched_tokens"),
-        *("prefill_workers", "decode_batch", "concurrency"),
+        *("prefill_workers", "decode_batch", "equal_answers", "concurrency"),
     )
     refused = (f"--{name.replace('_', '-')}" for name in others if getattr(options, name, None))
     if name := next(refused, switched_on(options)):

@@ -93,8 +93,11 @@ def slots(options: Any, target: Device) -> None:
     """`--tune llama.cpp`, whose server has no records. Raises ArgumentError for what has no meaning there."""
     from perfpass.deploy.tune import tune_slots
 
-    wrong = ("ttft", "tpot", "simulator", "out", "metrics", "engine", "prefill_workers", "decode_batch")
-    if given := [name for name in wrong if getattr(options, name) not in (None, [])]:
+    wrong = (
+        *("ttft", "tpot", "simulator", "out", "metrics", "engine"),
+        *("prefill_workers", "decode_batch", "equal_answers"),
+    )
+    if given := [name for name in wrong if getattr(options, name) not in (None, [], False)]:
         raise ArgumentError(f"--tune llama.cpp proposes slots of one device; leave out --{given[0].replace('_', '-')}")
     if options.runtime not in (None, "llama.cpp") or switches(options):
         raise ArgumentError("--tune llama.cpp is of llama.cpp alone; leave out --runtime, --draft and --prefix-hit")

@@ -244,6 +244,13 @@ class Parallelism:
         """GPUs of one replica."""
         return self.stage * self.pipeline
 
+    @property
+    def sends_tokens(self) -> bool:
+        """Whether tokens are sent to the groups that have their experts, and back; otherwise every group has all tokens
+        and results are reduced.
+        """
+        return self.expert > 1 and self.attention_data > 1
+
 
 @dataclass(frozen=True)
 class Step:
@@ -476,7 +483,7 @@ def _experts(
     if stage == 1:
         return
     row = e.model_width * quantization.activation_bytes
-    if parallelism.expert > 1 and parallelism.attention_data > 1:
+    if parallelism.sends_tokens:
         # Dispatch and combine: each token goes to at most `active` other groups, and comes back.
         reached = min(e.active, parallelism.expert) * (parallelism.expert - 1) / parallelism.expert
         parts["collectives"].add(count, message_bytes=2 * step.tokens * row * reached, messages=2, launches=2)

@@ -112,6 +112,8 @@ class Serving:
     replicas split by ``prefill`` do the first, ``workers`` replicas split by ``parallelism`` the second.
     ``decode_batch``: of these, requests that a rank of attention runs at most by its settings, the others waiting for a
     place; 0: as many as its cache holds.
+    ``equal_answers``: every answer has the stated length, as benchmarks ask for; SGLang, which lets prompts go before
+    decodes, then serves requests in waves.
     ``runtime_version`` empty: the newest measured one.
     """
 
@@ -126,6 +128,7 @@ class Serving:
     prefill: Parallelism | None = None
     prefill_workers: int = 0
     decode_batch: int = 0
+    equal_answers: bool = False
     quantization: Quantization = field(default_factory=Quantization)
 
     def __post_init__(self) -> None:
@@ -156,11 +159,18 @@ class Serving:
             raise ArgumentError(
                 f"decode_batch must be a whole number from 1 to {most:,} (0: as many as fit), got {found!r}"
             )
+        if not isinstance(self.equal_answers, bool):
+            raise ArgumentError(f"equal_answers must be True or False, got {self.equal_answers!r}")
         if found and self.mode != "disagg":
             raise ArgumentError(
                 f"decode_batch {found:,} is of decode workers beside prefill workers, of which there are none; give "
                 "prefill workers (--prefill-workers) or leave it out (--decode-batch)"
             )
+
+    @property
+    def waves(self) -> bool:
+        """Whether requests that begin together end together: no answer is longer and prompts wait for no decode."""
+        return self.equal_answers and self.runtime == "sglang" and self.mode == "agg"
 
     @property
     def gpus(self) -> int:
@@ -190,6 +200,7 @@ class Serving:
             "prefill": vars(self.prefill) if self.prefill else None,
             "prefill_workers": self.prefill_workers,
             "decode_batch": self.decode_batch,
+            "equal_answers": self.equal_answers,
             "quantization": {"gemm": q.gemm, "moe": q.moe, "kv_cache": q.kv_cache},
             "gpus": self.gpus,
         }

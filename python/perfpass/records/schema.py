@@ -127,6 +127,8 @@ WORKLOADS: dict[str, tuple[Column, ...]] = {
         "draft_tokens | int | that a step drafts of each request (multi-token prediction); -1: not stated",
         "decode_batch | int | requests that a rank of a decode worker's attention runs at most; -1: not stated",
         "scheduler_interval | int | steps from one look of the scheduler at its queue to the next; -1: not stated",
+        "mixed_steps | int | 1: prompts and decodes share a step; 0: prompts go first; -1: not stated",
+        "equal_answers | int | 1: every answer has the stated length; 0: they differ; -1: not stated",
         "queue_ms | float | time in the queue where the source tells it apart",
         "configuration | text | group key: equal for rows that measured the same thing",
         "network | text | our name of the definition; empty where the source does not pin one down",

@@ -192,6 +192,7 @@ class Llm(Question):
     decode_batch: _Whole = Field(
         None, description="Requests that a decode rank runs at most beside prefill workers (as many as fit)."
     )
+    equal_answers: bool | None = Field(None, description="Every answer has this length, as benchmarks ask (false).")
 
 
 class Diff(Question):

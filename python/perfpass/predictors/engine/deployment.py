@@ -17,11 +17,11 @@ from perfpass.llm.serving import Serving
 from perfpass.predictors.engine.events import Pool, Ran, run
 from perfpass.predictors.engine.requests import Requests
 from perfpass.predictors.engine.settings import EngineSettings
+from perfpass.predictors.kernels.network import CARD_BYTES_S
 from perfpass.predictors.serving.base import REQUEST_S
 from perfpass.predictors.serving.first_token import prefix
 from perfpass.predictors.serving.prediction import Transformation
 from perfpass.predictors.serving.predictor import ServingPredictor
-from perfpass.predictors.step_time.setup import NETWORK_BYTES_S
 from perfpass.predictors.step_time.steps import Steps
 
 
@@ -96,7 +96,7 @@ class Deployment:
         fixed = ServingPredictor.load().constants[f"{prefix(True)}handover_s.{serving.runtime}"]
 
         def transfer_s(tokens: int) -> float:
-            return fixed + sequence_bytes(model, split, quantization, tokens) / NETWORK_BYTES_S
+            return fixed + sequence_bytes(model, split, quantization, tokens) / CARD_BYTES_S
 
         return cls(pool, apart, transfer_s)
 

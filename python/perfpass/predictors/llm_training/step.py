@@ -263,9 +263,12 @@ def work(
         beside += found.count * heads * recipe.sequence * _SCORE_ELEMENTS
     fabric = fabric or fabric_bytes_s(device)
 
-    def speed(ranks: int) -> float:
-        linked = max(device.link_bytes_s(ranks), device.pcie_bandwidth_bytes_s)
-        return linked if ranks <= nvlink_domain(device, ranks) else fabric
+    def speed(ranks: int, *, ring: bool = False) -> float:
+        linked, joined = max(device.link_bytes_s(ranks), device.pcie_bandwidth_bytes_s), nvlink_domain(device, ranks)
+        if ranks <= joined:
+            return linked
+        # All-reduces between hosts go round by every network card of a host, as those of replicas do.
+        return max(fabric, min(linked, fabric * joined)) if ring else fabric
 
     e, among = layout.expert, layout.expert * layout.experts_share
     near = nvlink_domain(device, among) // layout.experts_share
@@ -287,7 +290,7 @@ def work(
         passes=1 + backward,
         anew=float(full),
         attended_anew=float(selective),
-        messages_tensor=ring * 2.0 * tokens * model.hidden / speed(t),
+        messages_tensor=ring * 2.0 * tokens * model.hidden / speed(t, ring=True),
         messages_context=3 * (c - 1) / c * 2.0 * share * found.keys / speed(t * c),
         messages_experts=dispatched / speed(among),
         exchange=exchange,

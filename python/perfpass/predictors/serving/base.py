@@ -25,7 +25,7 @@ from perfpass.predictors.serving.first_token import CHUNK_TOKENS, REQUEST_S, in_
 from perfpass.predictors.step_time import overheads
 from perfpass.predictors.step_time.overheads import RUNTIMES
 from perfpass.predictors.step_time.parts import of_prompts, seconds_by_part
-from perfpass.predictors.step_time.setup import Setup, kernel_boards, link_bytes_s
+from perfpass.predictors.step_time.setup import Setup, kernel_boards, messages_bytes_s
 
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
@@ -60,7 +60,7 @@ class Terms:
     ``runtime`` [N] indexes RUNTIMES. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width``
     [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and ``expert_bytes`` [N] of a weight; ``unstated`` [N]
     whether nobody said how many prefill replicas there are; ``looks`` [N] steps from one look of the scheduler at its
-    queue to the next.
+    queue to the next; ``waves`` [N] whether requests begin and end together.
     """
 
     decode: np.ndarray
@@ -88,6 +88,7 @@ class Terms:
     expert_bytes: np.ndarray
     unstated: np.ndarray
     looks: np.ndarray
+    waves: np.ndarray
 
     def __len__(self) -> int:
         return len(self.requests)
@@ -183,7 +184,7 @@ def phase_terms(model: LanguageModel, device: Device, split: Parallelism, q: Qua
         out[:, i] = work.flops / peak_flops(device.peak_flops, work.precision)
         out[:, len(KINDS) + i] = work.memory_bytes / device.memory_bandwidth_bytes_s
     messages = costs.parts["collectives"]
-    out[:, _WIRE] = messages.message_bytes / link_bytes_s(device, split)
+    out[:, _WIRE] = messages.message_bytes / messages_bytes_s(device, split)
     out[:, _MESSAGES] = messages.messages
     out[:, _LAYERS] = model.passed_layers(decode=step.decode)
     return out
@@ -266,6 +267,7 @@ def terms(
         expert_bytes=np.full(rows, ELEMENT_BYTES[q.moe if model.is_mixture else q.gemm]),
         unstated=np.full(rows, own and unstated),
         looks=np.full(rows, float(looks)),
+        waves=np.full(rows, serving.waves),
     )
 
 
@@ -324,6 +326,8 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     step = step / kept_tokens(t.drafts, c["acceptance"])
     prompt = _phase_seconds(t.prefill, c, "prefill", c["layer_prefill_s"])
     others = np.where(t.split, 0.0, t.beside / t.prefill_ranks / t.stages / t.steps)
+    # Of a wave's prompts those before a request's own come before its first token, on average half of the others.
+    others = np.where(t.waves, others / 2, others)
     step = np.maximum(step, t.issued)
     tpot = step + own["interference"] * others * prompt
     if t.kernels.any():
@@ -389,6 +393,7 @@ def first_parts(
         steps=t.steps,
         kept=_kept(t, c),
         looks=t.looks,
+        waves=t.waves,
         balanced=(t.runtime == RUNTIMES.index("trtllm")) & (t.prefill_ranks > 1),
         beside=_beside(t),
     )

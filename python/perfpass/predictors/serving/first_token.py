@@ -6,8 +6,10 @@ made of two: a share of the requests belongs to that burst, whose prompts are pr
 waits for half of it; the others arrive when one before them is done, wait until the scheduler looks at its queue, which
 takes some steps (whole ones: where a step drafts, it lasts as long as the tokens that it keeps), and for their own
 prompt. A fixed time goes with layers and their width: prefills run without
-CUDA graphs. Where prefill has replicas of its own, each is a queue that the same requests come back to, and every
-request waits for some steps of its decoder: between two of them it looks whether a cache has arrived.
+CUDA graphs. Where answers have one length and prompts go before decodes, requests that begin together end together, and
+so do the next: every one belongs to such a burst. Where prefill has replicas of its own, each is a queue that the same
+requests come back to, and every request waits for some steps of its decoder: between two of them it looks whether a
+cache has arrived.
 """
 
 from __future__ import annotations
@@ -95,7 +97,8 @@ class Prompts:
     ``expert_bytes`` [N] of a weight; ``token_s``, ``step_s`` and ``steps`` [N]: seconds of an output token, without
     others' prompts, and how many;
     ``beside`` [N]: the chance that a request is not alone; ``kept`` [N] tokens of a step, ``looks`` [N] steps between
-    two looks at the queue, ``balanced`` [N] whether ranks wait for each other.
+    two looks at the queue, ``waves`` [N] whether every one opens a run, ``balanced`` [N] whether ranks wait for each
+    other.
     """
 
     one: np.ndarray
@@ -111,6 +114,7 @@ class Prompts:
     steps: np.ndarray
     kept: np.ndarray
     looks: np.ndarray
+    waves: np.ndarray
     balanced: np.ndarray
     beside: np.ndarray
 
@@ -131,7 +135,7 @@ def parts(
     more = np.where(p.per_chunk > 1, (chunk - one) / np.maximum(p.per_chunk - 1, 1e-9), one)
     first_chunk = one + more * (np.minimum(together, p.per_chunk) - 1)
     opening = first_chunk + each * np.maximum(together - p.per_chunk, 0.0) / 2
-    share = np.minimum(own("burst"), 1.0)
+    share = np.where(p.waves, 1.0, np.minimum(own("burst"), 1.0))
     if split:
         later = one - each + in_turn(each, rest, together)
         seen = own("steps") * p.step_s * p.kept

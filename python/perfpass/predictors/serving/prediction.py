@@ -230,6 +230,7 @@ def serving_table(found: LlmPrediction) -> str:
         + f"{s.concurrency:g} in flight"
         + (", disaggregated" if s.mode == "disagg" else "")
         + (f", at most {s.decode_batch:,} on a decode rank" if s.decode_batch else "")
+        + (", answers of one length" if s.equal_answers else "")
     )
     lines = [title, *understood_line(found.device)]
     if line := assumed_line(found.assumed):

@@ -105,6 +105,7 @@ def predict_llm(
     prefill: Parallelism | None = None,
     prefill_workers: int = 0,
     decode_batch: int = 0,
+    equal_answers: bool = False,
     switches: Transformation | None = None,
 ) -> LlmPrediction:
     """What serving a language model costs: times, throughput, energy and power with intervals, memory, support.
@@ -118,7 +119,8 @@ def predict_llm(
     replicas; ``tp=None`` takes the fewest GPUs that hold the model, up to 8. ``prefill`` with ``prefill_workers``:
     disaggregated, with prefill on replicas of their own; ``decode_batch``: requests that a decode rank then runs at
     most, by its settings (TensorRT-LLM's max_batch_size, vLLM's max_num_seqs), while others wait for their first token;
-    0: as many as its cache holds. ``switches``: what is switched on beside a plain engine
+    0: as many as its cache holds. ``equal_answers``: every answer has this length, as benchmarks ask for, so that
+    SGLang serves in waves. ``switches``: what is switched on beside a plain engine
     (`perfpass.Switches`). What is None is assumed, and ``assumed`` of the prediction
     says what was taken: 1,024 tokens in and 128 out (fewer where the model has fewer positions), one request in
     flight, vllm.
@@ -146,6 +148,7 @@ def predict_llm(
         prefill=prefill,
         prefill_workers=prefill_workers,
         decode_batch=decode_batch,
+        equal_answers=equal_answers,
         quantization=used,
     )
     if tp is None:

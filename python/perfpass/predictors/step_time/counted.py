@@ -21,7 +21,7 @@ from perfpass.predictors.step_time.setup import (
     TOKENS,
     WIRE,
     Setup,
-    link_bytes_s,
+    messages_bytes_s,
 )
 
 _SHARPNESS = 4.0
@@ -38,7 +38,7 @@ class Counted:
         """Seconds [N] by component (`llm.costs.COMPONENTS`)."""
         s, out = self._s, {}
         memory = {"experts": MEMORY_EXPERTS, "attention": MEMORY_CACHE, "recurrence": MEMORY_CACHE}
-        link = link_bytes_s(s.device, s.split) * WIRE
+        link = messages_bytes_s(s.device, s.split) * WIRE
         for name, work in step_costs(s.model, s.split, s.quantization, step).parts.items():
             flops = np.asarray(work.flops / peak_flops(s.device.peak_flops, work.precision))
             moved = np.asarray(work.memory_bytes / s.device.memory_bandwidth_bytes_s)

@@ -30,7 +30,9 @@ from perfpass.predictors.step_time.setup import (
     WIRE,
     Setup,
     hop_bytes_s,
-    link_bytes_s,
+    joined_gpus,
+    messages_bytes_s,
+    nodes_of,
 )
 
 # Precisions of the serving stacks by the kernels' names; of those of experts mxfp4 by whether the device has fp4.
@@ -184,7 +186,7 @@ class KernelParts:
         for count, layer in s.model.layers:
             inner = [(split.tensor, float(s.model.hidden))] * bool(layer.attention or layer.recurrence)
             if e := layer.experts:
-                if split.expert > 1 and split.attention_data > 1:
+                if split.sends_tokens:
                     # Each token goes to at most `active` other groups, and comes back.
                     reached = min(e.active, split.expert) * (split.expert - 1) / split.expert
                     sent += count * 2.0 * e.model_width * row * reached
@@ -197,7 +199,7 @@ class KernelParts:
                 reduces[key] = reduces.get(key, 0.0) + count
         hops = split.pipeline - 1
         messages += hops
-        wire_s = sent / link_bytes_s(s.device, split) + hops * s.model.hidden * row / hop_bytes_s(s.device, split)
+        wire_s = sent / messages_bytes_s(s.device, split) + hops * s.model.hidden * row / hop_bytes_s(s.device, split)
         out = wire_s / WIRE * TOKENS + messages * MESSAGE_S
         for (gpus, elements), a_step in reduces.items():
             out[1:] += a_step * self._all_reduce(gpus, elements * TOKENS[1:])
@@ -207,9 +209,13 @@ class KernelParts:
         s = self._s
         if gpus == 1:
             return np.zeros(len(elements))
-        if gpus > _NODE or not (s.device.link_bytes_s(gpus) or s.device.pcie_bandwidth_bytes_s):
+        linked = s.device.link_bytes_s(gpus) or s.device.pcie_bandwidth_bytes_s
+        if linked and gpus > joined_gpus(s.device):
+            nodes = nodes_of(s.device, gpus)
+            return network.collective(self._kernels, s.device, "all_reduce", gpus, nodes, elements, "bf16").seconds
+        if gpus > _NODE or not linked:
             moved = 2 * (gpus - 1) / gpus * elements * s.quantization.activation_bytes
-            return np.asarray(moved / (link_bytes_s(s.device, s.split) * WIRE) + MESSAGE_S)
+            return np.asarray(moved / (messages_bytes_s(s.device, s.split) * WIRE) + MESSAGE_S)
         found = self._kernels.collective(
             s.device, "all_reduce", gpus, elements, "bf16",
             stack=self._stack, version=self._version, kernel=None if self._stack == "trtllm" else "graph",

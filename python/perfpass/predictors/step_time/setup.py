@@ -9,6 +9,7 @@ from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.predictors.kernels import predictor as kernels
+from perfpass.predictors.kernels.network import CARD_BYTES_S
 from perfpass.predictors.step_time.grid import doublings
 
 # Sizes of the tables: beyond them times go on as between the last two nodes.
@@ -21,8 +22,6 @@ WIRE, MESSAGE_S = 0.5, 10e-6
 # What the best kernels reach of the peaks, and so what no part of a step takes less than; by hand: large products reach
 # 0.7 to 0.8 of an H100's and B200's dense peak, copies 0.9 of the bandwidth.
 BEST_COMPUTE, BEST_MEMORY = 0.8, 0.9
-# One direction of the network card of each GPU, byte/s: ConnectX-7 at 400 Gb/s (NVIDIA DGX H100, DGX B200 datasheets).
-NETWORK_BYTES_S = 50e9
 # GPUs that NVLink joins: 8 on an HGX board, 72 in a rack of GB200 or GB300 NVL72.
 NVLINK_GPUS, NVLINK_GPUS_RACK = 8, 72
 _IN_RACKS = ("gb200", "gb300")
@@ -55,12 +54,24 @@ def joined_gpus(device: Device) -> int:
     return NVLINK_GPUS_RACK if device.id.startswith(_IN_RACKS) else NVLINK_GPUS
 
 
-def link_bytes_s(device: Device, split: Parallelism) -> float:
-    """Byte/s of one direction of what joins the GPUs of a pipeline stage; where no link is stated, the network's.
+def nodes_of(device: Device, gpus: int) -> int:
+    """Nodes, or racks, that ``gpus`` stand in, as few as hold equally many of them."""
+    nodes = -(-gpus // joined_gpus(device))
+    while gpus % nodes:
+        nodes += 1
+    return nodes
+
+
+def messages_bytes_s(device: Device, split: Parallelism) -> float:
+    """Byte/s of one direction of a GPU at which what it sends to others of its pipeline stage goes (`llm.costs`); where
+    no link is stated, the network's.
 
     Stages stand behind one another, so that all-reduces and tokens of experts leave a node only where a stage does.
+    Tokens take the card of their GPU. A ring leaves a node once: with one for each card of a node, which is what NCCL
+    builds, every GPU sends at the rate of all of them.
     """
-    return _reaching(device, split.stage, split.stage)
+    cards = 1 if split.sends_tokens else split.stage // nodes_of(device, split.stage)
+    return _reaching(device, split.stage, split.stage, cards)
 
 
 def hop_bytes_s(device: Device, split: Parallelism) -> float:
@@ -68,7 +79,9 @@ def hop_bytes_s(device: Device, split: Parallelism) -> float:
     return _reaching(device, split.gpus, 2)
 
 
-def _reaching(device: Device, gpus: int, together: int) -> float:
-    """Of ``gpus``, of which ``together`` exchange: over links that join them all, as not any two share a bridge."""
-    inside = min(map(device.link_bytes_s, (together, gpus))) or device.pcie_bandwidth_bytes_s or NETWORK_BYTES_S
-    return inside if gpus <= joined_gpus(device) else min(inside, NETWORK_BYTES_S)
+def _reaching(device: Device, gpus: int, together: int, cards: int = 1) -> float:
+    """Of ``gpus``, of which ``together`` exchange: over links that join them all, as not any two share a bridge, or
+    over ``cards`` of the network.
+    """
+    inside = min(map(device.link_bytes_s, (together, gpus))) or device.pcie_bandwidth_bytes_s or CARD_BYTES_S
+    return inside if gpus <= joined_gpus(device) else min(inside, cards * CARD_BYTES_S)

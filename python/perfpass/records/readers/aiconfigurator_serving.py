@@ -13,6 +13,8 @@ Corrections, each with a caveat in its row:
   (`inferencex_sweeps`); with `layout-by-times` as well, several points of it were told apart by the times measured.
 - Drafts of servers on one node, and how often SGLang's scheduler looks at its queue, are those of the benchmark's list
   and scripts (`inferencex_servers`); what drafts by its times alone has `layout-by-times`.
+- Whether SGLang mixes prompts and decodes, and whether answers have one length, follow from how either collection
+  starts its servers and clients (`_mixed_steps`).
 - `workers-unknown`: a disaggregated row of which neither says how many workers there were.
 - `concurrency-from-batch`: the requests in flight follow from the batch of a rank.
 - `queueing`: the time to the first token is longer than `QUEUED_S`.
@@ -45,6 +47,8 @@ QUEUED_S = 10.0
 _MOST_SPLIT = 64
 # What aiconfigurator measured itself; the other collections are InferenceX's.
 _OWN_RUNS = "source_file=data/"
+# The release of SGLang whose arguments its generator does not know yet.
+_FIRST_OPTIONS = "0.5.1.post1"
 
 
 def read(shared: Path) -> Reading:
@@ -115,6 +119,7 @@ def _records(raw: pandas.DataFrame) -> pandas.DataFrame:
     out["decode_batch"] = swept.decode_batch.where(swept.decode_batch > 0)
     looks = inferencex_servers.looks(asked)
     out["scheduler_interval"] = np.where(looks > 0, looks, np.nan)
+    out["mixed_steps"], out["equal_answers"] = _mixed_steps(asked), np.where(asked.inferencex, 0, 1)
     for row in swept.index[swept.decode != ""]:
         for side, prefix in (("prefill", "prefill_"), ("decode", "")):
             workers, degrees = inferencex_sweeps.layout(swept.loc[row, side])
@@ -159,6 +164,17 @@ def _as_swept(raw: pandas.DataFrame, out: pandas.DataFrame, whole: np.ndarray) -
         inferencex=inferencex,
         stated=inferencex & out.disaggregated & (out.decode_workers > 0) & (out.prefill_workers > 0),
     )
+
+
+def _mixed_steps(rows: pandas.DataFrame) -> np.ndarray:
+    """[N] 1 where prompts and decodes share SGLang's steps, 0 where prompts go first, NaN of other servers.
+
+    ``rows``: `_as_swept`. Prompts go first unless a server is told otherwise. The generator of aiconfigurator tells it
+    (`rule_plugin/sglang.rule`: "agg enable_mixed_chunk = true"), by an option that SGLang does not have in
+    `cli_args.0.5.1.post1.j2` and that it has in `cli_args.0.5.6.post2.j2`; InferenceX's scripts do not.
+    """
+    own = ~rows.inferencex & (rows.runtime_version != _FIRST_OPTIONS)
+    return np.where((rows.runtime == "sglang") & ~rows.disaggregated, own.astype(float), np.nan)
 
 
 def _whole_deployment(raw: pandas.DataFrame) -> np.ndarray:

@@ -147,6 +147,8 @@ def serving_of(row: Any, model: LanguageModel) -> Serving:
         prefill=_split(row, "prefill_") if row.disaggregated else None,
         prefill_workers=max(1, int(row.prefill_workers)) if row.disaggregated else 0,
         decode_batch=max(0, int(row.decode_batch)) if row.disaggregated else 0,
+        # Where a server mixes prompts and decodes, equal answers make no waves.
+        equal_answers=row.equal_answers == 1 and row.mixed_steps == 0,
         quantization=_quantization(row, model),
     )
 
