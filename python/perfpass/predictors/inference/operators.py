@@ -112,7 +112,7 @@ OLDER_HOST = 40.0 / 33.0
 CALL_S = {"eager": 60e-6, "compiled": 60e-6, "engine": 40e-6}  # of a whole run: its call, its first and last kernel
 ISSUED_AS = {
     "torch": "eager", "torchscript": "eager", "torch.compile": "compiled", "onnxruntime": "compiled",
-    "tensorrt": "engine", "tvm": "engine", "relax": "engine",
+    "tensorrt": "engine", "tvm": "engine", "relax": "engine", "tensorflow": "eager",
 }  # fmt: skip
 # Runtimes that multiply fp32 in TF32 where a board has it, if nobody says otherwise: TensorRT (its flag TF32) and ONNX
 # Runtime (use_tf32 of its CUDA provider). PyTorch does so in cuDNN's convolutions alone.
