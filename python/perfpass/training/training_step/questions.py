@@ -135,7 +135,7 @@ def _biased(table: tables.RecordedTable) -> tables.RecordedTable:
     own = {f.name: np.asarray(getattr(table, f.name))[made] for f in fields(OperatorColumns)}
     elements, bias = own["output_elements"], own["n"] * own["groups"].clip(1) * 4.0
     none = np.zeros_like(elements)
-    added: dict[str, Any] = own | {
+    added = own | {
         "op": np.full(len(elements), _ADD),
         "op_class": np.full(len(elements), OPERATOR_CLASS_OF[_ADD]),
         "flops": elements,
@@ -144,7 +144,8 @@ def _biased(table: tables.RecordedTable) -> tables.RecordedTable:
         "input_elements": elements,
         **dict.fromkeys(("macs", "b", "m", "n", "k", "kernel_area", "stride", "groups"), none),
     }
-    return replace(table, **{name: np.concatenate([getattr(table, name), column]) for name, column in added.items()})
+    both: dict[str, Any] = {name: np.concatenate([getattr(table, name), column]) for name, column in added.items()}
+    return replace(table, **both)
 
 
 def _in_tensorflow(
