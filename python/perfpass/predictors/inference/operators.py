@@ -316,6 +316,16 @@ def _step_s(way: Way) -> float:
     return _STEP_KERNELS * GRAPH_CYCLES / way.device.clock_hz if looped else STEP_S
 
 
+def on_matrix_units(table: OperatorColumns, way: Way) -> np.ndarray:
+    """[R] whether a row's products run on matrix units."""
+    return _rates(table, way, families(table, way), 1.0)[1] > 0
+
+
+def moving_s(moved: np.ndarray, family: int, device: Device) -> np.ndarray:
+    """[R] seconds, before any level, in which kernels of a family move ``moved`` bytes [R]."""
+    return _moving_s(moved, _SHARES[family, 2], device, _CACHE_SPEED)
+
+
 def _moving_s(moved: np.ndarray, share: np.ndarray | float, device: Device, cache_speed: float) -> np.ndarray:
     """[R] seconds that ``moved`` bytes [R] take at ``share`` [R] of the bandwidths of memory and cache."""
     resident = np.minimum(1.0, _CACHED_SHARE * device.l2_bytes / np.maximum(moved, 1.0))
