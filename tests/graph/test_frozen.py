@@ -158,6 +158,8 @@ def test_marks_follow_the_gradient() -> None:
 def test_what_is_refused() -> None:
     with pytest.raises(UnsupportedError, match="every parameter is frozen"):
         parts(without_gradients(Classifier(), "backbone", "head"), input_shape=SHAPE)
+    with pytest.raises(UnsupportedError, match="has no floating parameter: there is nothing to train"):
+        perfpass.train_network_cost(torch.nn.ReLU(), BOARD, input_shape=SHAPE)
     with pytest.raises(ArgumentError, match="names no parameter"):
         parts(Classifier(), input_shape=SHAPE, frozen=["encoder"])
     with pytest.raises(ArgumentError, match="list of names"):

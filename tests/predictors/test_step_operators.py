@@ -195,3 +195,23 @@ def test_an_artefact_without_levels_is_refused(times):
         with pytest.raises(ArtefactError, match="levels"):
             StepTimes.from_dict(broken)
     assert StepTimes.from_dict(times.to_dict()).to_dict() == times.to_dict()
+
+
+def test_convolutions_backward_turn_their_tensors_for_matrix_units_in_torch_1_12():
+    """Once there and back, beside their kernels: where products run on matrix units and tensors are NCHW."""
+    row = convolution(BATCH, channels=64, pixels=3136, width=4)
+    step = backward.derive(table([row]), StepOptions("none"), input_elements=1.0, width=4.0)
+
+    def took(board, precision="fp32", torch="1.12", layout="nchw"):
+        way = Way(device(board), precision, layout=layout, torch_version=torch)
+        done = Base.load().work(Steps.one(step), np.array([BATCH]), way)
+        return {GROUPS[g]: float(s) for g, s in zip(done.group, done.device_s, strict=True)}
+
+    plain, turned = took("a40", layout="nhwc"), took("a40")
+    assert turned["conv, forward"] == plain["conv, forward"]
+    for part in ("data", "weight"):
+        assert turned[f"conv, {part}"] > 1.2 * plain[f"conv, {part}"]
+    assert took("a40", "tf32")["conv, data"] <= turned["conv, data"]
+    assert took("a40", torch=None) == took("a40", torch=None, layout="nhwc")  # of today's releases nothing is known
+    assert took("quadro-rtx-6000") == took("quadro-rtx-6000", layout="nhwc")  # fp32 on vector units
+    assert took("v100-sxm2-16gb", "amp")["conv, data"] > took("v100-sxm2-16gb", "amp", layout="nhwc")["conv, data"]

@@ -88,3 +88,31 @@ def test_an_epoch_of_a_few_steps_tells_the_power_of_training_and_not_the_time_of
     assert np.isfinite([q.measured_w for q in rows]).all()
     # Pictures of three planes come from memory that is not pinned.
     assert {q.way.copied_bytes / q.batch for q in rows} == {4.0 * 3 * 32 * 32}
+
+
+def test_steps_of_tensorflow_are_asked_as_keras_runs_them():
+    """MISO: attention in parts, GELU in five kernels, a bias behind each convolution of Keras' ResNet-50, Adam in one
+    kernel a tensor, TensorFlow's levels of inference, and no trees, which know PyTorch alone.
+    """
+    from perfpass.graph import OPERATORS
+    from perfpass.training.training_step.questions import questions
+
+    rows = {(q.model, q.batch): q for q in questions() if q.source == "miso"}
+    assert {(q.way.runtime, q.way.precision, q.way.optimizer) for q in rows.values()} == {
+        ("tensorflow", "tf32", "keras adam")
+    }
+    run: dict[str, dict[str, float]] = {}
+    for model, batch in (("bert", 8), ("resnet", 512), ("mobilenet", 512)):
+        step = rows[model, batch].steps.columns
+        forward = (step.part == 0) & (step.view == 0)
+        run[model] = {
+            name: float(step.count[forward & (step.op == OPERATORS.index(name))].sum())
+            for name in ("attention", "gelu", "softmax", "conv", "add")
+        }
+        launches = step.count[step.part == 3].sum()
+        assert launches == rows[model, batch].steps.tensors[0]
+    assert (run["bert"]["attention"], run["bert"]["softmax"], run["bert"]["gelu"]) == (0, 12, 5 * 12)
+    plain = tables.load(name="outside").table("torchvision", "resnet50", 32, 512)
+    additions = float(plain.count[plain.op == OPERATORS.index("add")].sum()) + 53  # and of its normalizations' counters
+    assert run["resnet"]["add"] == additions + run["resnet"]["conv"] == additions + 53
+    assert run["mobilenet"]["add"] < run["resnet"]["add"]

@@ -67,9 +67,11 @@ def _is_named(name: str, pattern: str) -> bool:
 def trained(graph: OpGraph, frozen: Collection[int]) -> np.ndarray:
     """[T] whether a tensor is a floating weight that is trained. Raises UnsupportedError where none is."""
     found = (graph.tensor_role == _WEIGHT) & np.isin(graph.tensor_dtype, _FLOATING)
-    found[list(frozen)] = False
     for node in np.flatnonzero(graph.op == _BATCH_NORM).tolist():
         found[[t for t in graph.node_inputs(node)[_STATISTICS:].tolist() if t >= 0]] = False
+    if not found.any():
+        raise UnsupportedError("the model has no floating parameter: there is nothing to train; give one that has")
+    found[list(frozen)] = False
     if not found.any():
         raise UnsupportedError("every parameter is frozen: there is nothing to train; leave some of them trainable")
     return np.asarray(found)

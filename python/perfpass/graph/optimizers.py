@@ -43,4 +43,6 @@ OPTIMIZERS: dict[str, Optimizer] = {
 RECORDED: dict[str, Optimizer] = {
     # v *= rho; v += g g; v + eps, root; d + eps, root; / root, * g; d *= rho; d += delta delta; p += -lr delta
     "adadelta": Optimizer("adadelta", 16, 11, 11, 2, 2, 16, 4, 3),
+    # TensorFlow's ResourceApplyAdam: all of a tensor in one kernel.
+    "keras adam": Optimizer("keras adam", 4, 3, 1, 2, 0, 8, 4, 3),
 }

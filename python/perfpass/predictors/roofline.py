@@ -38,6 +38,8 @@ KERNEL_S = 2e-6
 # Time the host needs to issue one operator: eager PyTorch with its modules (the torchvision records at batch 12 need 25
 # to 50 us, on older hosts and releases), and a compiled graph (4.5 us a kernel in recurrent networks, all launches).
 ISSUE_S = {"torch": 20e-6, "torch.compile": 5e-6}
+# Frameworks of records alone, which nobody can ask for: they issue operator by operator, as another does.
+RECORDED_AS = {"tensorflow": "torch"}
 # Pageable host memory to device, the usual PCIe 3.0 x16 figure; only the torchvision records contain such a copy.
 PAGEABLE_COPY_BYTES_S = 5e9
 # cuDNN's and PyTorch's depthwise kernels for GPUs are made for sides of 1, 3 and 5; larger ones take a generic kernel
@@ -334,4 +336,5 @@ def issue_share(issue: np.ndarray, smoothness: float = SMOOTHNESS) -> np.ndarray
 
 def issue_seconds(kernels: np.ndarray, way: Way) -> np.ndarray:
     """Time of the host to issue all kernels of one run; 0 on a CPU, which issues to itself."""
-    return kernels * (0.0 if way.device.kind == "cpu" else ISSUE_S[way.runtime])
+    runtime = RECORDED_AS.get(way.runtime, way.runtime)
+    return kernels * (0.0 if way.device.kind == "cpu" else ISSUE_S[runtime])

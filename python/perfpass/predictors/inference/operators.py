@@ -112,7 +112,7 @@ OLDER_HOST = 40.0 / 33.0
 CALL_S = {"eager": 60e-6, "compiled": 60e-6, "engine": 40e-6}  # of a whole run: its call, its first and last kernel
 ISSUED_AS = {
     "torch": "eager", "torchscript": "eager", "torch.compile": "compiled", "onnxruntime": "compiled",
-    "tensorrt": "engine", "tvm": "engine", "relax": "engine",
+    "tensorrt": "engine", "tvm": "engine", "relax": "engine", "tensorflow": "eager",
 }  # fmt: skip
 # Runtimes that multiply fp32 in TF32 where a board has it, if nobody says otherwise: TensorRT (its flag TF32) and ONNX
 # Runtime (use_tf32 of its CUDA provider). PyTorch does so in cuDNN's convolutions alone.
@@ -314,6 +314,16 @@ def _step_s(way: Way) -> float:
     """
     looped = way.runtime in _LOOPED and way.device.clock_hz > 0
     return _STEP_KERNELS * GRAPH_CYCLES / way.device.clock_hz if looped else STEP_S
+
+
+def on_matrix_units(table: OperatorColumns, way: Way) -> np.ndarray:
+    """[R] whether a row's products run on matrix units."""
+    return _rates(table, way, families(table, way), 1.0)[1] > 0
+
+
+def moving_s(moved: np.ndarray, family: int, device: Device) -> np.ndarray:
+    """[R] seconds, before any level, in which kernels of a family move ``moved`` bytes [R]."""
+    return _moving_s(moved, _SHARES[family, 2], device, _CACHE_SPEED)
 
 
 def _moving_s(moved: np.ndarray, share: np.ndarray | float, device: Device, cache_speed: float) -> np.ndarray:

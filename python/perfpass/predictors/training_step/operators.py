@@ -62,6 +62,11 @@ _BATCH_NORM = OPERATORS.index("batch_norm")
 _LAYER_NORM = OPERATORS.index("layer_norm")
 _OWN_KERNEL = 25  # taps; larger depthwise kernels are generic, or cuDNN's
 _NORMALIZATION = OPERATOR_CLASSES.index("normalization")
+_CONVOLUTION = OPERATOR_CLASSES.index("convolution")
+_MOVE = operators.FAMILIES.index("move")
+# Of the time of turning every activation of a convolution there and back: what 376 networks without groups that timm
+# trained on an RTX 3090 in both layouts differ by, in the middle (docs/research/training_step.md).
+_TURNED = 0.83
 _CUBES = (8, 27, 125)
 # Gradients of weights have few tiles and a long inner dimension, which kernels split so that this many tiles are busy.
 _SPLIT_TILE, _SPLIT_TILES, _MOST_SPLITS = 128.0**2, 256.0, 64.0
@@ -123,6 +128,8 @@ class Base:
         if (slower := _at_most(way)) is not None:
             other = operators.work(table, slower, step=True)
             device_s = np.minimum(device_s, other.seconds * self.gpu.factors(slower)[other.family])
+        if _turns(way):
+            device_s = device_s + _turning_s(table, way) * self.gpu.factors(way)[_MOVE]
         return Work(
             device_s * tables.count,
             times * self.gpu.issue_s(way)[done.family] * ISSUE_SHARE[table.part],
@@ -158,6 +165,21 @@ def as_run(way: Way) -> Way:
     if way.device.vendor != "AMD" or way.device.kind != "gpu":
         return way
     return replace(way, precision="fp32" if way.precision == "tf32" else way.precision, device=_reached(way.device))
+
+
+def _turns(way: Way) -> bool:
+    """Whether cuDNN turns what the convolutions of a backward pass read and write: its kernels for matrix units read
+    channels-last. Of torch 1.12 and before; no record of today's releases in both layouts is known.
+    """
+    return way.device.vendor == "NVIDIA" and way.layout == "nchw" and way.runtime == "torch" and not way.present
+
+
+def _turning_s(table: StepColumns, way: Way) -> np.ndarray:
+    """[R] seconds, before any level. What forward convolutions turn is in the levels of inference."""
+    turned = (np.asarray(table.op_class) == _CONVOLUTION) & (np.asarray(table.groups) <= 1)
+    turned &= (np.asarray(table.part) != backward.FORWARD) & operators.on_matrix_units(table, way)
+    moved = np.asarray(table.bytes_read) + table.bytes_written - table.weight_bytes
+    return operators.moving_s(np.where(turned, 2.0 * _TURNED * np.maximum(moved, 0.0), 0.0), _MOVE, way.device)
 
 
 def _at_most(way: Way) -> Way | None:

@@ -29,7 +29,7 @@ device, the source. Intervals: 90 % asked; they allow for another laboratory tha
 "device": zero-shot, one device left out at a time; the RTX 3090 is the only one with autocast, so leaving it out leaves
 its software out too, and operators answer alone. Families on which settings were chosen are not graded. "outside":
 steps of other laboratories and domains, that trained no tree, the laboratory left out of levels and widths; of our own
-CPU, the network. MISO ran TensorFlow, asked as PyTorch in TF32."""
+CPU, the network. MISO ran TensorFlow, asked as that in TF32; nothing of it teaches."""
 # The middle of what a few calibration records say is drawn towards no change with the weight of as many records.
 _PRIOR_RECORDS = 1.0
 

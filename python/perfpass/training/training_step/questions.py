@@ -6,15 +6,16 @@ Newer devices, other frameworks, MIG slices, other domains than vision. Nothing 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from perfpass.devices import device
+from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
 from perfpass.graph.step import StepOptions, Steps
-from perfpass.graph.table import Tables
+from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.predictors.training_step.predictor import Derivation
 from perfpass.predictors.training_step.predictor import options as present
 from perfpass.predictors.way import Way
@@ -25,12 +26,14 @@ from perfpass.training.tasks import named
 from perfpass.training.tasks.tasks import POWER_NETWORKS, STEP_OPTIMIZERS, joules_of_step, steps_of_epoch
 from perfpass.training.training_step.dataset import options as early
 
-if TYPE_CHECKING:
-    from perfpass.graph.table import OperatorColumns
-
 OWN = "measured on a 2-core EPYC"
-# Frameworks whose kernels and host are not PyTorch's. TensorFlow multiplies in TF32 on an A100 unless told not to.
-OTHER_FRAMEWORKS = ("miso",)
+# Sources in other frameworks, whose kernels and host are not PyTorch's. MISO ran Keras in TensorFlow 2.6 without XLA.
+OTHER_FRAMEWORKS = {"miso": "tensorflow"}
+# There GELU is a division, an error function, a sum and two products (transformers 4.10, activations_tf.py).
+_GELU, _GELU_KERNELS = OPERATORS.index("gelu"), 5
+# Keras' ResNet-50 has a bias in each of its convolutions (keras.applications, resnet.py), torchvision's has none.
+_BIASED = ("resnet",)
+_CONV, _ADD = OPERATORS.index("conv"), OPERATORS.index("add")
 # A limit that is set this far below the board's own hardly slows a step; the V100 there stops at 250 of 300 W.
 _UNLIMITED = 0.8
 _ZEUS_TORCH = "1.12"  # it is of 2022
@@ -112,6 +115,9 @@ def _question(source: str, known: tables.RecordedTables, key: tuple[str, str, in
     if getattr(row, "dataset", "") in _PAGEABLE:
         way = replace(way, copied_bytes=4.0 * elements)
     how = early(source, row.precision, row.optimizer) if source == "zeus" else present(way.device, *_how(row))
+    if source in OTHER_FRAMEWORKS:
+        table = _biased(table) if row.model in _BIASED else table
+        table, way, how = _in_tensorflow(table, way, how)
     measured = [float(getattr(row, name, np.nan)) for name in ("measured", "measured_w", "measured_j")]
     domain = "language" if key[0] in _LANGUAGE else "vision"
     return Question(
@@ -121,6 +127,37 @@ def _question(source: str, known: tables.RecordedTables, key: tuple[str, str, in
 
 def _how(row: Any) -> tuple[str, str]:
     return row.precision, row.optimizer
+
+
+def _biased(table: tables.RecordedTable) -> tables.RecordedTable:
+    """The same with a bias behind each convolution, which TensorFlow adds with a kernel of its own."""
+    made = np.asarray(table.op) == _CONV
+    own = {f.name: np.asarray(getattr(table, f.name))[made] for f in fields(OperatorColumns)}
+    elements, bias = own["output_elements"], own["n"] * own["groups"].clip(1) * 4.0
+    none = np.zeros_like(elements)
+    added = own | {
+        "op": np.full(len(elements), _ADD),
+        "op_class": np.full(len(elements), OPERATOR_CLASS_OF[_ADD]),
+        "flops": elements,
+        "bytes_read": own["bytes_written"] + bias,
+        "weight_bytes": bias,
+        "input_elements": elements,
+        **dict.fromkeys(("macs", "b", "m", "n", "k", "kernel_area", "stride", "groups"), none),
+    }
+    both: dict[str, Any] = {name: np.concatenate([getattr(table, name), column]) for name, column in added.items()}
+    return replace(table, **both)
+
+
+def _in_tensorflow(
+    table: tables.RecordedTable, way: Way, how: StepOptions
+) -> tuple[tables.RecordedTable, Way, StepOptions]:
+    """The same as TensorFlow runs it: attention in products and a softmax, GELU written out, Adam a kernel a tensor.
+
+    It multiplies in TF32 on an A100 unless told not to.
+    """
+    count = np.asarray(table.count) * np.where(np.asarray(table.op) == _GELU, _GELU_KERNELS, 1)
+    how = replace(how, optimizer="keras adam", foreach=False, separate_attention=True)
+    return replace(table, count=count), replace(way, runtime="tensorflow", optimizer=how.optimizer), how
 
 
 def _named(folder: Path | None) -> Iterator[Question]:
