@@ -258,6 +258,7 @@ sanitize() {
   ./build/sanitize/fuzz_flatbuffer tests/importers/files/*.tflite tests/importers/files/*.pte --mutate 10
   ./build/sanitize/fuzz_stablehlo tests/importers/files/*.mlir --mutate 10
   ./build/sanitize/fuzz_message tests/importers/files/*.mlmodel --mutate 5
+  ./build/sanitize/fuzz_openvino tests/importers/files/*.xml --mutate 5
 }
 
 # A race stops it: threads that read, count and predict at once are tests of their own.

@@ -69,6 +69,68 @@ std::string shown(nb::handle value) {
   return nb::cast<std::string>(nb::module_::import_("perfpass.text").attr("shown_value")(value));
 }
 
+[[noreturn]] void no_sizes(std::string_view name, nb::handle shape) {
+  for (const nb::handle size : shape) {
+    std::int64_t held;
+    if (!nb::try_cast(size, held)) {
+      throw Error(ErrorCode::limit, "tensor '" + std::string(name.substr(0, 80)) + "': a dimension of " + shown(size) +
+                                        "; whole numbers below 2^48 are read");
+    }
+  }
+  throw Error(ErrorCode::argument,
+              "tensor '" + std::string(name.substr(0, 80)) + "': its name, type and role are texts");
+}
+
+using Numbers = std::vector<TensorId>;
+
+/// What a reader has drafted (importers/draft.py): the tensors that something reads or writes, in their order, then the
+/// nodes. The numbers of tensors in the graph, by their numbers in the draft; -1 of those that nothing uses.
+Numbers add_draft(GraphBuilder& builder, const nb::list& tensors, const nb::list& nodes, const Numbers& ends) {
+  const std::size_t count = nb::len(tensors);
+  Numbers number(count, -1);
+  std::vector<std::pair<Numbers, Numbers>> ids;
+  ids.reserve(nb::len(nodes));
+  constexpr TensorId kUsed = -2;
+  const auto use = [&](const Numbers& read) {
+    for (const TensorId one : read) {
+      if (one >= static_cast<TensorId>(count)) throw nb::index_error("no such tensor");
+      if (one >= 0) number[one] = kUsed;
+    }
+  };
+  const nb::str name = nb::str("name"), inputs = nb::str("inputs"), outputs = nb::str("outputs");
+  for (const nb::handle node : nodes) {
+    const auto& [read, written] =
+        ids.emplace_back(nb::cast<Numbers>(node.attr(inputs)), nb::cast<Numbers>(node.attr(outputs)));
+    use(read);
+    use(written);
+  }
+  use(ends);
+  const nb::str dtype = nb::str("dtype"), shape = nb::str("shape"), role = nb::str("role");
+  for (std::size_t i = 0; i < count; ++i) {
+    if (number[i] != kUsed) continue;
+    const nb::object tensor = tensors[i];
+    const auto called = nb::cast<std::string>(tensor.attr(name));
+    const nb::object held = tensor.attr(shape);
+    std::vector<std::int64_t> sizes;
+    if (!nb::try_cast(held, sizes)) no_sizes(called, held);
+    number[i] = builder.add_tensor(called, dtype_from_name(nb::cast<std::string>(tensor.attr(dtype))), sizes,
+                                   role_from_name(nb::cast<std::string>(tensor.attr(role))));
+  }
+  const nb::str kind = nb::str("kind"), source = nb::str("source"), attributes = nb::str("attributes"),
+                repeat = nb::str("repeat");
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    const nb::object node = nodes[i];
+    for (Numbers* one : {&ids[i].first, &ids[i].second}) {
+      for (TensorId& t : *one) t = t < 0 ? -1 : number[t];
+    }
+    builder.add_node(op_from_name(nb::cast<std::string>(node.attr(kind))), nb::cast<std::string>(node.attr(source)),
+                     nb::cast<std::string>(node.attr(name)),
+                     attributes_from_dict(nb::cast<nb::dict>(node.attr(attributes))), ids[i].first, ids[i].second,
+                     nb::cast<double>(node.attr(repeat)));
+  }
+  return number;
+}
+
 }  // namespace
 
 TensorRole role_from_name(std::string_view name) {
@@ -169,17 +231,7 @@ void register_graph(nb::module_& m) {
       .def(  // sizes that 64 bits do not hold
           "add_tensor",
           [](GraphBuilder&, std::string_view name, std::string_view, const nb::sequence& shape,
-             std::string_view) -> TensorId {
-            for (const nb::handle size : shape) {
-              std::int64_t held;
-              if (!nb::try_cast(size, held)) {
-                throw Error(ErrorCode::limit, "tensor '" + std::string(name.substr(0, 80)) + "': a dimension of " +
-                                                  shown(size) + "; whole numbers below 2^48 are read");
-              }
-            }
-            throw Error(ErrorCode::argument,
-                        "tensor '" + std::string(name.substr(0, 80)) + "': its name, type and role are texts");
-          },
+             std::string_view) -> TensorId { no_sizes(name, shape); },
           nb::arg("name"), nb::arg("dtype"), nb::arg("shape"), nb::arg("role"))
       .def(
           "add_node",
@@ -194,6 +246,9 @@ void register_graph(nb::module_& m) {
       .def(
           "state", [](GraphBuilder& b, NodeId node, const nb::tuple& costs) { b.state(node, costs_from_tuple(costs)); },
           nb::arg("node"), nb::arg("costs"))
+      .def("add_draft", &add_draft, nb::arg("tensors"), nb::arg("nodes"), nb::arg("ends"),
+           "Adds the tensors of a draft that its nodes or its ends use, then its nodes; the tensors' numbers, -1 "
+           "unused.")
       .def("add_note", &GraphBuilder::add_note, nb::arg("note"))
       .def(
           "finish",

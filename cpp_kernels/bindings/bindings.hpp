@@ -34,6 +34,8 @@ void register_counting(nb::module_& m);
 void register_quotient(nb::module_& m);
 void register_stablehlo(nb::module_& m);
 void register_message(nb::module_& m);
+void register_graph_def(nb::module_& m);
+void register_openvino(nb::module_& m);
 
 /// The class of perfpass.errors that an error of the core becomes.
 const char* python_class(ErrorCode code);

@@ -66,4 +66,6 @@ NB_MODULE(_core, m) {
   perfpass::bindings::register_quotient(m);
   perfpass::bindings::register_stablehlo(m);
   perfpass::bindings::register_message(m);
+  perfpass::bindings::register_graph_def(m);
+  perfpass::bindings::register_openvino(m);
 }

@@ -35,6 +35,7 @@ SOURCES = {
     f"{PREFIX}flatbuffers": ("fuzz_flatbuffer", ("flatbuffer", "tflite", "ort", "executorch")),
     f"{PREFIX}stablehlo": ("fuzz_stablehlo", ("stablehlo",)),
     f"{PREFIX}coreml": ("fuzz_message", ("support",)),
+    f"{PREFIX}openvino": ("fuzz_openvino", ("openvino",)),
 }
 _BUILD = ROOT / "build" / "libfuzzer"
 _LIMITS = {"timeout": 20, "rss_limit_mb": 2048, "malloc_limit_mb": 1024, "max_len": 1 << 16, "use_value_profile": 1}

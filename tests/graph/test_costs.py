@@ -226,6 +226,18 @@ def test_a_missing_operand_is_a_clear_error(op):
         one(op, [([2, 3, 4, 4],)], [2, 3, 4, 4])
 
 
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [([2, 16, 8], "weight"), ([2, 16, 16], "weight"), ([2, 32], "weight"), ([2, 3, 16],)],  # as ONNX orders them
+        [([16, 8], "weight"), ([16, 16], "weight"), ([16, 8], "weight"), ([16, 16], "weight"), ([2, 3, 16],)],
+    ],
+)
+def test_a_state_that_has_the_sizes_of_weights_is_no_product(weights):
+    found = one("rnn", [([5, 3, 8],), *weights], [5, 3, 32], hidden_size=16, directions=2)
+    assert found["macs"] == 5 * 3 * 2 * (16 * 8 + 16 * 16)
+
+
 def test_zero_sizes_cost_nothing_and_crash_nothing():
     total = one("conv", [([0, 3, 8, 8],), ([4, 3, 1, 1], "weight")], [0, 4, 8, 8], spatial_rank=2, groups=1)
     assert total["macs"] == 0

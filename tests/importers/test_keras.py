@@ -107,6 +107,45 @@ def test_a_shared_layer_runs_twice_and_is_stored_once() -> None:
     assert len(dense) == 2 and len({int(graph.node_inputs(node)[1]) for node in dense}) == 1
 
 
+def calls(name: str, *calls_: tuple[str, int], keras_2: bool) -> list[Any]:
+    """Calls of layer ``name``, each reading a call of another: as tensors that say where they are from, or as lists."""
+    if keras_2:
+        return [[[read, number, 0, {}]] for read, number in calls_]
+    found = [layer("Dense", name, [read])["inbound_nodes"][0] for read, _ in calls_]
+    for node, (_, number) in zip(found, calls_, strict=True):
+        node["args"][0]["config"]["keras_history"][1] = number
+    return found
+
+
+@pytest.mark.parametrize("keras_2", [False, True])
+def test_lists_count_the_calls_of_a_model_within_from_one(tmp_path: Path, keras_2: bool) -> None:
+    """A model within is called three times: on the input, on what that gives (the first output), and for the rest."""
+    own = functional(layer("Dense", "wide", ["x"], units=4), output="wide")
+    within = {**own, "name": "within", "config": own["config"] | {"name": "within"}}
+    if keras_2:
+        within["config"]["layers"][1]["inbound_nodes"] = calls("wide", ("x", 0), keras_2=True)
+    first = 1 if keras_2 else 0
+    within["inbound_nodes"] = calls("within", ("x", 0), ("within", first), ("x", 0), keras_2=keras_2)
+    last = layer("Dense", "last", ["x"], units=2)
+    last["inbound_nodes"] = calls("last", ("within", first + 2), keras_2=keras_2)
+    model = functional(within, last, output="last")
+    model["config"]["output_layers"] = [["within", 2, 0], ["last", 0, 0]]
+    graph = perfpass.load(archive(tmp_path, model), batch=1)
+    assert kinds(graph) == ["dense"] * 4
+    assert totals(graph) == (20 + 10, 3 * 16 + 8)
+
+
+@pytest.mark.parametrize("keras_2", [False, True])
+def test_a_sequence_within_is_counted_from_one_by_keras_2_alone(tmp_path: Path, keras_2: bool) -> None:
+    start, wide = layer("InputLayer", "start", None, batch_shape=[None, 4]), layer("Dense", "wide", None, units=4)
+    config = {"name": "within", "layers": [start, wide]}
+    within = {"module": "keras", "class_name": "Sequential", "name": "within", "config": config}
+    within["inbound_nodes"] = calls("within", ("x", 0), keras_2=keras_2)
+    model = functional(within, output="within")
+    model["config"]["output_layers"] = [["within", int(keras_2), 0]]
+    assert totals(perfpass.load(archive(tmp_path, model), batch=1)) == (20, 16)
+
+
 @pytest.mark.parametrize("inputs", [["x", 0, 0], {"a": ["x", 0, 0]}, {"a": [["x", 0, 0]]}, [[["x", 0, 0]]]])
 def test_inputs_may_stand_in_any_structure(tmp_path: Path, inputs: Any) -> None:
     spec = functional(layer("Dense", "dense", "x", units=3), output="dense")

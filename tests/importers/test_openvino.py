@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfpass
+from perfpass import _core
 from perfpass.errors import FormatError, LimitError, PerfPassError, ShapeError, UnsupportedError
 from perfpass.graph import OPERATORS, ROLES, OpGraph, costs
 from perfpass.importers import torch as tracer
@@ -253,6 +254,27 @@ def test_layers_in_a_circle_are_refused(tmp_path: Path) -> None:
     assert "circle" in refused(tmp_path, text)
 
 
+def assert_taken_as_by_the_parser(content: bytes) -> bool:
+    """Whether the core takes a document, which is then the one that the parser of XML reads."""
+    if not document._is_plain(content):
+        return False
+    taken = _core.openvino_layers(content, document.Layer, document.Port)
+    if taken is None:
+        return False
+    layers, sources, is_ordered = taken
+    expected = document._Parsing("document").body(content)
+    assert sources == expected.sources
+    assert is_ordered is (layers == expected.layers)
+    assert sorted(layers, key=lambda layer: layer.number) == sorted(expected.layers, key=lambda layer: layer.number)
+    return True
+
+
+@pytest.mark.parametrize("path", sorted(FILES.glob("*.xml")), ids=lambda path: path.stem)
+def test_the_core_reads_a_document_without_bodies_as_the_parser_of_xml_does(path: Path) -> None:
+    content = path.read_bytes()
+    assert assert_taken_as_by_the_parser(content) is not (b"<body>" in content or b"<then_body>" in content)
+
+
 @settings(max_examples=120, deadline=None)
 @given(st.data())
 def test_damage_ends_in_one_of_our_errors_or_in_a_graph(
@@ -279,6 +301,7 @@ def test_damage_ends_in_one_of_our_errors_or_in_a_graph(
             content[at:at] = content[at : at + data.draw(st.integers(1, 400))]
     path = tmp_path_factory.mktemp("damaged") / f"{name}.xml"
     path.write_bytes(bytes(content))
+    assert_taken_as_by_the_parser(bytes(content))
     try:
         costs.count(read(path, Sizes(batch=1, dims=OPEN.get(name, {}))))
     except PerfPassError as error:

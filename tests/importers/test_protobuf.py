@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import perfpass
+from perfpass import _core
 from perfpass.errors import FormatError, LimitError
 from perfpass.importers.formats.protobuf import FieldBudget, Message, Span, fields, listed, mapped, message_of, signed
 
@@ -133,3 +134,25 @@ def test_a_mapped_file_is_closed_though_messages_of_it_are_held(tmp_path: Path) 
         assert part.integer(1) == 7
     with pytest.raises(ValueError, match="released"):
         part.integer(1)
+
+
+def test_an_index_of_messages_ends_one_behind_its_limit_and_keeps_the_other_fields() -> None:
+    content = b"\x0a\x04\x0a\x02ab" + b"\x10\x05" + b"\x0a\x00" + b"\x1a\x01x"
+    found = _core.message_index(content, 0, len(content), 1, 10)
+    assert found == ([("ab", 2, 6), ("", 10, 10)], [(2, 5, 0, -1), (3, 0, 12, 13)])
+    many = b"\x0a\x00" * 100
+    assert len(_core.message_index(many, 0, len(many), 1, 7)[0]) == 8
+    assert len(_core.message_index(many, 0, len(many), 2, 7)[1]) == 8
+
+
+def test_a_node_of_tensorflow_is_its_name_operator_inputs_and_the_fields_of_its_attributes() -> None:
+    content = b"\x0a\x01n\x12\x01O\x1a\x02^c\x1a\x01a" + b"\x2a\x09\x0a\x01T\x12\x04\x30\x01\x30\x02"
+    content += b"\x2a\x07\x0a\x01U\x12\x02\x30\x03"
+    assert _core.node_def(content, 0, len(content)) == (
+        "n",
+        "O",
+        ["a"],
+        {"T": [(6, 1, -1), (6, 2, -1)], "U": (6, 3, -1)},
+    )
+    with pytest.raises(FormatError, match="a map with a number for an entry"):
+        _core.node_def(b"\x28\x01", 0, 2)

@@ -160,11 +160,14 @@ def attention(node: Node) -> Attention:
 
 def recurrent_macs(node: Node) -> int:
     gates = {"lstm": 4, "gru": 3, "rnn": 1}[node.op] * node.attribute["hidden_size"]
-    weights = 0
+    matrices, stacked = [], []
     for tensor in node.inputs[1:]:
         shape = node.shape(tensor)
-        if (len(shape) == 2 and shape[0] == gates) or (len(shape) == 3 and gates in shape[1:]):
-            weights += prod(shape)
+        if len(shape) == 2 and shape[0] == gates:
+            matrices.append(prod(shape))
+        elif len(shape) == 3 and gates in shape[1:]:
+            stacked.append(prod(shape))  # the weights of all directions, then perhaps states of the same sizes
+    weights = sum(matrices) + (sum(stacked[:2]) if len(node.shape(node.input(1))) == 3 else 0)
     x = node.shape(node.input(0))
     return prod(x[:-1]) * weights
 

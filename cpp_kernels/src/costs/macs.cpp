@@ -70,9 +70,14 @@ Count recurrent_macs(const NodeView& node) {
   std::int64_t hidden = node.attributes().hidden_size;
   if (hidden <= 0) hidden = at(node.shape(require(node, node.input(2), "recurrence weight")), -1);
   Count weights = 0;  // every weight of every gate meets every time step of every sequence once
+  // A state [directions, sequences, hidden] has the sizes of weights where there is one gate: in the layout of ONNX the
+  // two weights are what comes first, in that of PyTorch they are matrices.
+  const std::size_t rank = node.shape(node.input(1)).size();
+  std::size_t stacked = 0;
   for (std::size_t i = 1; i < node.inputs().size(); ++i) {
     const TensorId t = node.input(i);
     if (t == kNone || !is_recurrent_weight(node.shape(t), gates * hidden)) continue;
+    if (node.shape(t).size() == 3 && (rank != 3 || ++stacked > 2)) continue;
     weights += node.elements(t);
   }
   return Count(divide(node.elements(node.input(0)), at(x, -1))) * weights;

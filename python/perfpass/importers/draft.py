@@ -152,17 +152,11 @@ class Draft:
 
     def _built(self) -> OpGraph:
         builder = _core.GraphBuilder()
-        used = {t for node in self.nodes for t in (*node.inputs, *node.outputs)} | {*self.inputs, *self.outputs}
-        number = {-1: -1}
-        for t, tensor in enumerate(self.tensors):
-            if t in used:
-                number[t] = builder.add_tensor(tensor.name, tensor.dtype, tensor.shape, tensor.role)
-        for node in self.nodes:
-            inputs, outputs = ([number[t] for t in ids] for ids in (node.inputs, node.outputs))
-            builder.add_node(node.kind, node.source, node.name, node.attributes, inputs, outputs, node.repeat)
+        number = builder.add_draft(self.tensors, self.nodes, [*self.inputs, *self.outputs])
         for note in self.notes:
             builder.add_note(note)
-        return OpGraph(builder.finish([number[t] for t in self.inputs], [number[t] for t in self.outputs]))
+        inputs, outputs = ([number[t] if t >= 0 else -1 for t in ends] for ends in (self.inputs, self.outputs))
+        return OpGraph(builder.finish(inputs, outputs))
 
     def _readers(self) -> list[int]:
         count = [0] * len(self.tensors)

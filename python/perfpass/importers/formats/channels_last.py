@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from perfpass import _core
 from perfpass.errors import LimitError, ShapeError
@@ -62,6 +63,26 @@ class Node:
     repeat: float = 1.0
 
 
+class _Scope:
+    """A name on a stack of names while it is entered: of every node, where a generator would take as long as a node."""
+
+    __slots__ = ("name", "names")
+
+    def __init__(self, names: list[str], name: str) -> None:
+        self.names, self.name = names, name
+
+    def __enter__(self) -> None:
+        self.names.append(self.name)
+
+    def __exit__(self, *_: object) -> None:
+        self.names.pop()
+
+
+@lru_cache(maxsize=4096)  # a network has few shapes
+def _may_exist(sizes: tuple[int, ...]) -> bool:
+    return all(size >= 0 for size in sizes) and math.prod(sizes) <= _WIDEST
+
+
 @dataclass
 class Program:
     """What a reader records, in the order of execution."""
@@ -73,12 +94,9 @@ class Program:
     _names: dict[str, int] = field(default_factory=dict)
     _repeat: float = 1.0
 
-    @contextmanager
-    def scope(self, name: str) -> Iterator[None]:
+    def scope(self, name: str) -> _Scope:
         """Inside, nodes are named after a layer."""
-        self._scopes.append(name)
-        yield
-        self._scopes.pop()
+        return _Scope(self._scopes, name)
 
     @contextmanager
     def repeated(self, times: int) -> Iterator[None]:
@@ -91,7 +109,7 @@ class Program:
     def tensor(self, shape: Sequence[int], dtype: str, role: str = "activation", name: str = "") -> Tensor:
         """A tensor that may exist. Raises LimitError for one that may not."""
         sizes = tuple(shape)
-        if len(sizes) > _HIGHEST_RANK or any(size < 0 for size in sizes) or math.prod(sizes) > _WIDEST:
+        if len(sizes) > _HIGHEST_RANK or not _may_exist(sizes):
             where = name or (self._scopes[-1] if self._scopes else "the model")
             raise LimitError(
                 f"{shown_value(where)} has a tensor of shape ({', '.join(map(shown_value, sizes[:20]))}); a tensor "

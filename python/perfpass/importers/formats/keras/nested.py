@@ -42,11 +42,15 @@ class _Graph:
         self.settings = layer.settings
         self.layers: dict[str, Layer] = {}
         self.calls: dict[Key, Any] = {}
+        self.counted_from_one: set[str] = set()  # models: a list counts the call that made them, which no file holds
+        is_keras_2 = any(isinstance(spec, dict) and _has_calls_as_lists(spec) for spec in specs)
         for spec in specs:
             if not isinstance(spec, dict):
                 raise FormatError(f"model {shown_value(layer.name)} has the layer {shown_value(spec)}")
             own = layer.part(f"layer:{spec.get('name')}", spec)
             self.layers[own.name] = own
+            if _has_own_call(spec, is_keras_2):
+                self.counted_from_one.add(own.name)
             nodes = spec.get("inbound_nodes") or []
             if not isinstance(nodes, list):
                 raise FormatError(f"layer {shown_value(own.name)} has inbound nodes {shown_value(nodes)}")
@@ -131,7 +135,7 @@ class _Graph:
                 if isinstance(shape, list) and isinstance(dtype, str):
                     self.declared[history[0], history[1], history[2]] = shape, dtype
             elif self._is_reference(value):
-                found.add((value[0], value[1]))
+                found.add(self._listed(value))
                 waiting += [(item, depth + 1) for item in value[3:]]
             elif isinstance(value, dict):
                 waiting += [(item, depth + 1) for item in value.values()]
@@ -149,6 +153,10 @@ class _Graph:
             and isinstance(value[3:], list)
             and all(isinstance(v, dict) for v in value[3:])
         )
+
+    def _listed(self, reference: list[Any]) -> Key:
+        """The call that a list [layer, call, result] means."""
+        return reference[0], reference[1] - (reference[0] in self.counted_from_one)
 
     def _arguments(self, node: Any) -> tuple[list[Any], dict[str, Any]]:
         if isinstance(node, dict):
@@ -174,7 +182,7 @@ class _Graph:
         if depth > _DEEPEST:
             raise LimitError(f"a call of model {shown_value(self.settings.name)} is nested over {_DEEPEST} deep")
         if legacy and self._is_reference(value):
-            return self._result(value)
+            return self._result((*self._listed(value), value[2]))
         if isinstance(value, list):
             return [self._decoded(item, legacy, depth + 1) for item in value]
         if not isinstance(value, dict):
@@ -212,6 +220,25 @@ class _Graph:
         if not 0 <= number < len(made):
             raise FormatError(f"layer {shown_value(reference[0])} has {len(made)} results, and number {number} is read")
         return made[number]
+
+
+def _has_calls_as_lists(spec: Mapping[str, Any]) -> bool:
+    """Whether a layer is called as Keras 2 writes it."""
+    nodes = spec.get("inbound_nodes")
+    return isinstance(nodes, list) and any(isinstance(node, list) for node in nodes)
+
+
+def _has_own_call(spec: Mapping[str, Any], is_keras_2: bool) -> bool:
+    """Whether a layer is a model whose calls are counted from one: a functional one; of Keras 2 also a sequence that
+    begins with its input.
+    """
+    config = spec.get("config")
+    layers = config.get("layers") if isinstance(config, dict) else None
+    if not isinstance(config, dict) or not isinstance(layers, list):
+        return False
+    if "input_layers" in config:
+        return True
+    return is_keras_2 and bool(layers) and isinstance(layers[0], dict) and layers[0].get("class_name") == "InputLayer"
 
 
 def _references(value: Any, depth: int = 0) -> Iterator[list[Any]]:

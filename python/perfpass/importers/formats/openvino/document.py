@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 from xml.parsers import expat
 
+from perfpass import _core
 from perfpass.bounded_file import read_file
 from perfpass.errors import FormatError, LimitError, UnsupportedError, shown
 from perfpass.text import shown_value
@@ -38,7 +39,7 @@ class Port(NamedTuple):
 
 @dataclass(slots=True)
 class Layer:
-    """One layer as it is written; ``inputs``: numbers of its input ports in order."""
+    """One layer as it is written; ``inputs``: numbers of its input ports in order. Layers may share data and inputs."""
 
     number: int
     name: str
@@ -77,7 +78,22 @@ def read(path: Path) -> Body:
         raise FormatError(f"{name}: is not in UTF-8, in which OpenVINO writes; export the model anew")
     if content.count(b"<") > 2 * MOST_ELEMENTS:
         raise LimitError(f"{name}: more than {MOST_ELEMENTS:,} XML elements, the limit of {_WHAT}")
-    return _Parsing(name).body(content)
+    found = _core.openvino_layers(content, Layer, Port) if _is_plain(content) else None
+    if found is None:
+        return _Parsing(name).body(content)
+    layers, sources, is_ordered = found
+    return Body(layers if is_ordered else _ordered({one.number: one for one in layers}, sources, name), sources)
+
+
+def _is_plain(content: bytes) -> bool:
+    """Whether the bytes are UTF-8 of characters that XML has, of which the core takes the documents without bodies."""
+    if content.isascii():
+        return True
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return False
+    return "\ufffe" not in text and "\uffff" not in text
 
 
 class _Open:

@@ -16,6 +16,8 @@ _PACKED = ("int8", "uint8", "int4", "uint4", "float8", "float4")
 _BITS = {"int8": 8, "uint8": 8, "float8": 8, "int4": 4, "uint4": 4, "float4": 4}
 _WITH_AXIS = ("softmax", "log_softmax", "concat", "top_k", "one_hot", "cumulative")
 _VIEWS = ("reshape", "identity")
+# Kinds without an attribute of which there are most, so that none of the rules below is asked.
+_AS_THEY_ARE = frozenset({"add", "mul", "sub", "div", "relu", "sigmoid", "tanh", "gelu", "reshape", "transpose"})
 
 
 @dataclass(frozen=True)
@@ -97,15 +99,16 @@ class Lowering:
             self.draft.tensor(k.dtype, k.shape, "activation", port.names[0] if port.names else "")
             for k, port in zip(outputs, layer.outputs, strict=True)
         ]
-        inputs = [o.known.shape for o in operands]
         attributes: dict[str, int] = {"view": 1} if kind in _VIEWS else {}
         packed = self._packed(layer, operands)
         if packed is not None:
             kind, tensors, more = packed
             attributes |= more
         else:
-            tensors = [self.plain(o, repeat) for o in operands]
-            kind, tensors = self._lowered(kind, layer, inputs, [k.shape for k in outputs], tensors, attributes)
+            tensors = [o.tensor if o.compressed is None else self.plain(o, repeat) for o in operands]
+            if kind not in _AS_THEY_ARE:
+                inputs = [o.known.shape for o in operands]
+                kind, tensors = self._lowered(kind, layer, inputs, [k.shape for k in outputs], tensors, attributes)
         if kind == "quantize":
             self._quantized.update(made)
         self.draft.node(kind, layer.kind, name, attributes, tensors, made, repeat)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from perfpass.importers.formats.shapes import Shape, broadcast, einsum, places, 
 
 MOST_VALUES = 4096
 _WIDEST = 1 << 63
+_FEW_LETTERS = 256  # of an attribute that is remembered
 
 
 @dataclass(slots=True)
@@ -40,13 +42,19 @@ class Unresolved(Exception):
 def numbers(data: dict[str, str], name: str, default: str = "") -> list[int]:
     """An attribute such as "1, 2": at most 4,096 numbers of 64 bits. Raises Unresolved for what is none."""
     text = data.get(name, default)
-    try:
-        found = [int(part) for part in text.split(",", MOST_VALUES) if part.strip()]
-    except ValueError:
-        found = [_WIDEST]
-    if any(abs(number) >= _WIDEST for number in found):
+    found = _listed(text) if len(text) <= _FEW_LETTERS else _listed.__wrapped__(text)
+    if found is None:
         raise Unresolved(f"attribute {name} is {text[:80]!r}")
-    return found
+    return [*found]
+
+
+@lru_cache(maxsize=1024)  # a network has few attributes of numbers
+def _listed(text: str) -> tuple[int, ...] | None:
+    try:
+        found = tuple(int(part) for part in text.split(",", MOST_VALUES) if part.strip())
+    except ValueError:
+        return None
+    return None if any(abs(number) >= _WIDEST for number in found) else found
 
 
 def flag(data: dict[str, str], name: str, default: bool = False) -> bool:

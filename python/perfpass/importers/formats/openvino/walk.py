@@ -20,6 +20,7 @@ from perfpass.importers.formats.shapes import Followed, Shape
 
 _HIGHEST_RANK = 16
 _MOST_TRIPS = 10**9
+_BITS = {"64": 64, "32": 32, "16": 16, "8": 8}
 
 
 @dataclass
@@ -70,15 +71,17 @@ class Walk:
             ) from error
 
     def write(self, scope: Scope, layer: Layer, operands: list[Operand]) -> None:
+        values, writer = scope.values, layer.number
         for port, operand in zip(layer.outputs, operands, strict=False):
-            scope.values[layer.number, port.number] = operand
+            values[writer, port.number] = operand
 
     def operands(self, scope: Scope, layer: Layer) -> list[Operand]:
         """What the layer reads. Raises FormatError for an input without an edge."""
+        sources, values, reader = scope.body.sources, scope.values, layer.number
         found = []
         for number in layer.inputs:
-            source = scope.body.sources.get((layer.number, number))
-            operand = None if source is None else scope.values.get(source)
+            source = sources.get((reader, number))
+            operand = None if source is None else values.get(source)
             if operand is None:
                 raise FormatError(f"{layer.label} reads at input {number} what no layer writes; the file is damaged")
             found.append(operand)
@@ -106,7 +109,7 @@ class Walk:
     @staticmethod
     def check_size(layer: Layer, dtype: str, shape: Shape) -> None:
         """Raises FormatError where the bytes that the file states are too few for the elements."""
-        bits = {"64": 64, "32": 32, "16": 16, "8": 8}.get(layer.data.get("element_type", "")[1:])
+        bits = _BITS.get(layer.data.get("element_type", "")[1:])
         stated = layer.data.get("size", "")
         if bits and stated.isdecimal() and len(stated) < 20 and int(stated) * 8 != math.prod(shape) * bits:
             raise FormatError(
@@ -126,7 +129,9 @@ class Walk:
         if self.constants is not None:
             contents.follow(layer, [o.known for o in operands], outputs)
             self.followed.take(sum(k.held.size for k in outputs if isinstance(k.held, np.ndarray)))
-        packed = decompression(layer, operands, self.draft, outputs[0]) if outputs else None
+        packed = None
+        if outputs and operands and (layer.kind == "Convert" or operands[0].compressed is not None):
+            packed = decompression(layer, operands, self.draft, outputs[0])
         if packed is not None:
             self.write(scope, layer, [Operand(packed.weight, outputs[0], packed)])
         elif layer.kind == "Convert" and operands and self.draft.is_constant(operands[0].tensor):

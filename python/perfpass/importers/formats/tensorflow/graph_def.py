@@ -7,23 +7,16 @@ tensor.proto, tensor_shape.proto) and core/protobuf (saved_model.proto, meta_gra
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from perfpass import _core
 from perfpass.errors import FormatError, LimitError
-from perfpass.importers.formats.protobuf import (
-    BYTES,
-    LONGEST_TEXT,
-    Span,
-    entry,
-    fields,
-    inside,
-    packed,
-    signed,
-    text,
-    varint,
-)
+from perfpass.importers.formats.protobuf import Span, entry, fields, inside, packed, signed, text
 from perfpass.text import shown_value
 
 MOST_NODES = 400_000
@@ -41,6 +34,7 @@ _NUMPY = {
     "float32": "<f4", "float64": "<f8", "float16": "<f2", "int8": "i1", "int16": "<i2", "int32": "<i4", "int64": "<i8",
     "uint8": "u1", "uint16": "<u2", "uint32": "<u4", "uint64": "<u8", "bool": "?",
 }  # fmt: skip
+_FEW_AXES = 256  # bytes of a shape that is remembered: six axes with their sizes take 50
 _REFERENCE = 100  # types above are references to those below
 
 Shape = tuple[int, ...] | None  # None: not even the rank is known; -1: an open size
@@ -58,8 +52,18 @@ def dtype(number: int) -> str:
 
 def shape(span: Span | None) -> Shape:
     """A TensorShapeProto."""
+    content = inside(span)
+    return _known_shape(content.content) if content.size <= _FEW_AXES else _shape(content)
+
+
+@lru_cache(maxsize=4096)  # a network has few shapes
+def _known_shape(content: bytes) -> Shape:
+    return _shape(Span(content, 0, len(content)))
+
+
+def _shape(span: Span) -> Shape:
     sizes: list[int] = []
-    for number, value, part in fields(inside(span)):
+    for number, value, part in fields(span):
         if number == 2:
             size = next((signed(v) for n, v, _ in fields(inside(part)) if n == 1), 0)
             if len(sizes) >= 254:
@@ -139,23 +143,20 @@ def _values(
 class Attributes:
     """The attributes of a node; one that is not there has the default that is asked with."""
 
-    __slots__ = ("_entries", "_spans")
+    __slots__ = ("_data", "_values")
 
-    def __init__(self, entries: list[Span | None]) -> None:
-        self._entries = entries
-        self._spans: dict[str, Span] | None = None
+    def __init__(self, data: memoryview | bytes, values: dict[str, Any]) -> None:
+        self._data = data
+        self._values = values  # as `node_def` gives them: few of them are asked for
 
     def _value(self, name: str, kind: int) -> tuple[int, Span | None] | None:
-        if self._spans is None:
-            self._spans = dict(map(entry, self._entries))
-        span = self._spans.get(name)
-        if span is None:
+        found = self._values.get(name)
+        if found is None:
             return None
-        found = None
-        for number, value, part in fields(span):
+        for number, value, end in (found,) if type(found) is tuple else reversed(found):
             if number == kind:
-                found = value, part
-        return found
+                return (value, None) if end < 0 else (0, Span(self._data, value, end))
+        return None
 
     def integer(self, name: str, default: int = 0) -> int:
         """A number."""
@@ -232,33 +233,20 @@ class NodeDef:
 
 def node(span: Span) -> NodeDef:
     """A NodeDef. Raises FormatError."""
-    name = op = ""
-    inputs: list[str] = []
-    entries: list[Span | None] = []
-    for number, _, part in fields(span):
-        if number == 3:
-            given = text(part)
-            if not given.startswith("^"):
-                inputs.append(given)
-        elif number == 5:
-            entries.append(part)
-        elif number == 1:
-            name = text(part)
-        elif number == 2:
-            op = text(part)
+    name, op, inputs, attributes = _core.node_def(*span)
     if not name or not op:
         raise FormatError("a node without a name or an operator; the file is damaged or no TensorFlow graph")
-    return NodeDef(name, op, inputs, Attributes(entries))
+    return NodeDef(name, op, inputs, Attributes(span.data, attributes))
 
 
-def _name_first(span: Span) -> str:
-    """The text of field 1 where the message begins with it, as writers of protobuf do; else wherever it is."""
-    data, place, end = span
-    if place < end and data[place] == (1 << 3 | BYTES):
-        length, place = varint(data, place + 1, end)
-        if length <= min(end - place, LONGEST_TEXT):
-            return bytes(data[place : place + length]).decode("utf-8", "replace")
-    return next((text(part) for number, _, part in fields(span) if number == 1), "")
+def _named(span: Span, number: int) -> tuple[list[tuple[str, int, int]], Iterator[tuple[int, int, Span | None]]]:
+    """The nodes in a field as (name, begin, end), and the other fields as `fields` gives them. Raises LimitError."""
+    found, others = _core.message_index(*span, number, MOST_NODES)
+    if len(found) > MOST_NODES:
+        raise LimitError(f"a TensorFlow graph of more than {MOST_NODES} nodes; save a part of it")
+    if len(others) > MOST_NODES:
+        raise LimitError(f"a TensorFlow graph of more than {MOST_NODES} fields beside its nodes; save a part of it")
+    return found, ((n, value, None if end < 0 else Span(span.data, begin, end)) for n, value, begin, end in others)
 
 
 class Nodes:
@@ -270,12 +258,12 @@ class Nodes:
         self._spans: dict[str, Span] = {}
         self._read: dict[str, NodeDef] = {}
 
-    def add(self, span: Span) -> None:
-        """Takes a node. Raises FormatError where there is one of its name."""
-        name = _name_first(span)
-        if name in self._spans:
-            raise FormatError(f"two nodes of the name {shown_value(name)}; the file is damaged")
-        self._spans[name] = span
+    def add(self, data: memoryview | bytes, found: list[tuple[str, int, int]]) -> None:
+        """Takes nodes of ``data``. Raises FormatError where two have one name."""
+        for name, begin, end in found:
+            if name in self._spans:
+                raise FormatError(f"two nodes of the name {shown_value(name)}; the file is damaged")
+            self._spans[name] = Span(data, begin, end)
 
     def get(self, name: str) -> NodeDef | None:
         """The node of that name; None where there is none. Raises FormatError."""
@@ -331,14 +319,15 @@ class Graph:
         arguments: list[str] = []
         results: list[str] = []
         nodes, returned = Nodes(), {}
-        for number, _, part in fields(span):
+        found, others = _named(span, 3)
+        self.count(len(found))
+        nodes.add(span.data, found)
+        for number, _, part in others:
             if number == 1:
                 for kind, _, argument in fields(inside(part)):
                     if kind in (2, 3):
                         own = next((text(p) for n, _, p in fields(inside(argument)) if n == 1), "")
                         (arguments if kind == 2 else results).append(own)
-            elif number == 3:
-                nodes.add(self.counted(part))
             elif number == 4:
                 key, value = entry(part)
                 returned[key] = text(value)
@@ -347,34 +336,32 @@ class Graph:
             raise FormatError(f"function {shown_value(name)} does not say what its result {missing[0]} is")
         return Function(name, arguments, [returned[result] for result in results], nodes)
 
-    def counted(self, span: Span | None) -> Span:
-        """A node's span. Raises LimitError beyond `MOST_NODES`."""
-        self.read_nodes += 1
+    def count(self, nodes: int) -> None:
+        """Takes note of nodes that are there. Raises LimitError beyond `MOST_NODES`."""
+        self.read_nodes += nodes
         if self.read_nodes > MOST_NODES:
             raise LimitError(f"a TensorFlow graph of more than {MOST_NODES} nodes; save a part of it")
-        return inside(span)
 
 
 def graph(span: Span) -> Graph:
     """A GraphDef. Raises FormatError and LimitError."""
-    found = Graph()
-    for number, _, part in fields(span):
-        if number == 1:
-            found.nodes.add(found.counted(part))
-        elif number == 2:
+    whole = Graph()
+    found, others = _named(span, 1)
+    whole.count(len(found))
+    whole.nodes.add(span.data, found)
+    for number, _, part in others:
+        if number == 2:
             for kind, _, function in fields(inside(part)):
                 if kind == 1:
-                    found.library[_function_name(inside(function))] = inside(function)
-                if len(found.library) > MOST_NODES:
+                    whole.library[_function_name(inside(function))] = inside(function)
+                if len(whole.library) > MOST_NODES:
                     raise LimitError(f"a TensorFlow graph of more than {MOST_NODES} functions")
-    return found
+    return whole
 
 
 def _function_name(span: Span) -> str:
-    for number, _, part in fields(span):
-        if number == 1:
-            return _name_first(inside(part))
-    return ""
+    signature = next((inside(part) for number, _, part in fields(span) if number == 1), None)
+    return "" if signature is None else next((text(part) for number, _, part in fields(signature) if number == 1), "")
 
 
 @dataclass(frozen=True)

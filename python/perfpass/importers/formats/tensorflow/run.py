@@ -102,16 +102,15 @@ class Run:
             node = nodes.get(name)
             if node is None:
                 raise FormatError(f"a node reads {shown_value(name)}, which the file does not have")
-            needed = [r.partition(":")[0] for r in self._read(node, nodes)]
-            missing = [other for other in needed if other not in made]
+            read = self._read(node, nodes)
+            missing = [other for r in read if (other := r.partition(":")[0]) not in made]
             if missing:
                 if name in entered:
                     raise GraphError(f"node {shown_value(name)} waits for itself; the graph has a cycle")
                 entered.add(name)
                 waiting += dict.fromkeys(missing)
                 continue
-            inputs = [self._value(nodes, made, r) for r in self._read(node, nodes)]
-            made[name] = self.apply(node, inputs)
+            made[name] = self.apply(node, [self._value(nodes, made, r) for r in read])
             waiting.pop()
 
     @staticmethod
@@ -124,20 +123,22 @@ class Run:
 
     @staticmethod
     def _value(nodes: Nodes, made: Mapping[str, Sequence[Value]], reference: str) -> Value:
-        parts = reference.split(":")
-        found = made[parts[0]]
+        name, _, place = reference.partition(":")
+        found = made[name]
         number = 0
-        if len(parts) == 2:
-            number = int(parts[1]) if parts[1].isdigit() else 0
-        elif len(parts) == 3 and parts[2].isdigit():
-            number = int(parts[2])
-            op = nodes.op(parts[0])
-            names = _RESULTS.get(op) or _RESULTS.get(op[:-2] if op.endswith(_VERSIONS) else op)
-            if names is not None and parts[1] in names:
-                number += names.index(parts[1])
+        if place:
+            result, _, last = place.partition(":")
+            if not last:
+                number = int(result) if result.isdigit() else 0
+            elif last.isdigit():
+                number = int(last)
+                op = nodes.op(name)
+                names = _RESULTS.get(op) or _RESULTS.get(op[:-2] if op.endswith(_VERSIONS) else op)
+                if names is not None and result in names:
+                    number += names.index(result)
         if number >= len(found):
             raise UnsupportedError(
-                f"node {shown_value(parts[0])} ({nodes.op(parts[0]) or 'an argument'}) has "
+                f"node {shown_value(name)} ({nodes.op(name) or 'an argument'}) has "
                 f"{len(found)} results here, and {shown_value(reference)} is read"
             )
         return found[number]
