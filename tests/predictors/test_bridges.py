@@ -25,7 +25,7 @@ from perfpass.predictors.llm_training.step import work
 from perfpass.predictors.serving.base import phase_terms
 from perfpass.predictors.step_time.counted import Counted
 from perfpass.predictors.step_time.kernel_parts import KernelParts
-from perfpass.predictors.step_time.setup import Setup, hop_bytes_s, link_bytes_s
+from perfpass.predictors.step_time.setup import NETWORK_BYTES_S, Setup, hop_bytes_s, link_bytes_s
 
 BOARDS = ("rtx-a6000", "a100-pcie-80gb", "h100-nvl-94gb", "h200-nvl-141gb")
 MODEL, EXPERTS = language_model("llama-3.1-8b"), language_model("mixtral-8x7b")
@@ -95,3 +95,14 @@ def test_tensor_ranks_of_training_stay_within_a_bridge_unless_they_are_given():
 
     assert max(ranks("a100-pcie-80gb")) == 2 and max(ranks("a100-80gb")) == 8
     assert ranks("a100-pcie-80gb", tensor=4) == {4}
+
+
+@pytest.mark.parametrize("board", ["m3-ultra", "gb10", "jetson-agx-orin-64gb"])
+def test_machines_of_one_chip_are_tried_alone_and_reach_others_over_the_network(board):
+    one = device(board)
+    plain = Serving(2000, 1, 1.0, "vllm")
+    assert {split.gpus for split in sensible(language_model("llama-3.1-8b"), one, plain)} == {1}
+    slower = replace(one, pcie_bandwidth_bytes_s=min(one.pcie_bandwidth_bytes_s, NETWORK_BYTES_S))
+    assert link_bytes_s(one, Parallelism.of(2)) == link_bytes_s(slower, Parallelism.of(2)) <= NETWORK_BYTES_S
+    # Packages with stacked memory share a node.
+    assert {split.gpus for split in sensible(language_model("llama-3.1-8b"), device("mi300a"), plain)} == {1, 2, 4, 8}
