@@ -60,9 +60,9 @@ def ranks_of(device: Device) -> tuple[int, ...]:
 def check_together(device: Device, gpus: int) -> None:
     """Raises ArgumentError for several of a device that cannot share a replica."""
     if gpus > 1 and not device.has_link:
-        why = "instances of MIG reach no other" if device.mig_profile else "it has no link to others"
+        alone = "has no link to others, as no instance of MIG has," if device.mig_profile else "has no link to others,"
         whole = f", or {device.parent}, the whole device" if device.mig_profile else ""
-        raise ArgumentError(f"{gpus} x {device.id} do not work together: {why}; ask for one of it{whole}")
+        raise ArgumentError(f"{device.id} {alone} so {gpus} of it do not work together; ask for one of it{whole}")
 
 
 def fewest(device: Device, holds: Callable[[int], bool]) -> int:
