@@ -573,7 +573,7 @@ def test_slices_do_not_work_together_and_chips_with_their_own_memory_are_not_pro
     for ask in (perfpass.fit, perfpass.predict_llm):
         with pytest.raises(
             ArgumentError,
-            match="no link to others, as no instance of MIG has, .*; ask for one of it, or a100-sxm4-80gb",
+            match=r"no link to others, as no instance of MIG has, .*; ask for one of it, or a100-sxm4-80gb",
         ):
             ask("llama-3.1-8b", "a100-80gb:3g.40gb", tp=2)
     for board in ("m2-max", "jetson-agx-orin"):

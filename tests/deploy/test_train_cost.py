@@ -257,3 +257,10 @@ def test_a_vendor_that_was_never_trained_on_is_far_wider_than_a_new_board(board)
 
     assert width("a100") < width("rtx-4090") < 2 < 3 < width(board)
     assert "on a board of this vendor" in " ".join(train_cost("gpt2", board).notes)
+
+
+def test_slices_train_alone():
+    assert train_cost("gpt2", "a100-80gb:3g.40gb").devices == 1
+    for arguments in ({"gpus": 2}, {"gpus": 2, "tensor": 2}):
+        with pytest.raises(ArgumentError, match="as no instance of MIG has, so 2 of it do not work together"):
+            train_cost("gpt2", "a100-80gb:3g.40gb", **arguments)

@@ -11,6 +11,7 @@ from perfpass.deploy.training_run import RunCost, Searched, cells, run_cost
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.assumed import check_together
 from perfpass.llm.configuration import language_model
 from perfpass.llm.families import composes_norms
 from perfpass.llm.recipe import Adapter, Kernels, Layout, Recipe
@@ -214,6 +215,8 @@ def train_cost(
     train_arguments.check(locals())
     read = model if isinstance(model, LanguageModel) else language_model(model)
     board = find_device(device)
+    if board.mig_profile is not None:
+        check_together(board, gpus)
     if precision is None:
         precision = "bf16" if "bf16" in board.peak_flops else "fp16"
     layout, recipe = _asked(

@@ -110,7 +110,7 @@ class Points:
         return Split(*(int(self._columns[name][row]) for name in SPLIT))
 
     def best(self, row: int) -> Candidate:
-        """The row in the fewest copies that keep all targets; where none do, in those that are likeliest to, if any may."""
+        """The row in the fewest copies that keep all targets; where none do, in those likeliest to, if any may."""
         tried, before = None, 0.0
         for candidate in self._tried(row):
             if candidate.probability >= self.targets.confidence:
