@@ -194,3 +194,11 @@ def test_the_hook_calls_the_command_as_it_is(repository, capsys):
     capsys.readouterr()
     git(repository, "checkout", "-q", "models/other.onnx")
     assert cli.main([*words, "models/other.onnx"]) == 0
+
+
+def test_devices_stand_with_commas_as_everywhere(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    model(tmp_path / "old.onnx", 32)
+    for named in (["--device", "t4,a10"], ["--device", "t4", "--device", "a10"]):
+        assert cli.main(["diff", "old.onnx", "old.onnx", *named, "--json"]) == 0
+        assert [one["device"] for one in json.loads(capsys.readouterr().out)["devices"]] == ["t4", "a10"]

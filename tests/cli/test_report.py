@@ -70,6 +70,9 @@ def test_what_a_command_wrote_as_json_is_shown(command, tmp_path, capsys):
         (["llama-3.1-8b", "--device", "t4", "--latency", "5", "--format", "md"], 2, "no --latency;"),
         ([str(EXAMPLES / "fleet.toml"), "--device", "t4", "--format", "md"], 2, "no --device;"),
         ([RESNET, "--device", "t4", "-o", RESNET], 2, "is the model itself"),
+        ([RESNET, "--device", "t4", "-o", "page.pdf"], 2, "'page.pdf' says .pdf: name it .html"),
+        ([RESNET, "--device", "t4", "-o", "page.md"], 2, "with --format md"),
+        ([RESNET, "--device", "t4", "-o", "page.html", "--format", "md"], 2, "'page.html' says .html"),
     ],
 )
 def test_what_makes_no_page_says_what_to_do(arguments, code, said, tmp_path, monkeypatch, capsys):

@@ -222,3 +222,13 @@ def test_where_no_probability_is_left_the_nearest_is_told():
     assert times["t4"] == pytest.approx(
         choose(ONNX, ["t4"], latency_ms=1e-6, batches=[1]).options[0].figures["latency_ms"].median
     )
+
+
+def test_what_is_out_of_reach_is_told_of_the_nearest_and_not_of_a_thousand_copies():
+    found = choose("resnet50", ["a40", "t4"], rate=10.0, p99_ms=0.5, precisions=["fp16"])
+    assert found.exit_code == 1 and "--p99 0.5 is out of reach" in found.headline
+    nearest = found.options[0]
+    # A batch of two waits for its second request, a tenth of a second in the mean: alone is nearer.
+    assert nearest.in_flight == 1 and nearest.replicas < 10, found.headline
+    predicted = float(found.headline.rsplit(" ms are predicted", 1)[0].rsplit(" ", 1)[1])
+    assert predicted < 30

@@ -534,3 +534,55 @@ def test_of_an_apple_chip_a_batch_is_judged_by_the_same_part_of_its_memory():
 
 def counted_on(chip, name="llama-3.1-8b"):
     return need(Subject(name, language_model(name)), chip, Settings("llama.cpp", precision="q4_k_m"), Load(8192))
+
+
+# ---- What a device cannot do
+
+
+@pytest.mark.parametrize(
+    ("model", "board", "precision"),
+    [("llama-3.1-8b", "t4", "bf16"), ("llama-3.1-8b", "a100", "fp8"), ("llama-3.1-8b", "h100", "nvfp4")],
+)
+def test_a_precision_that_serving_refuses_is_refused_alike(model, board, precision):
+    with pytest.raises(DeviceError) as counted_as:
+        perfpass.fit(model, board, precision=precision)
+    with pytest.raises(DeviceError) as served_as:
+        perfpass.predict_llm(model, board, precision=precision)
+    assert str(counted_as.value) == str(served_as.value) and "it can run" in str(served_as.value)
+
+
+def test_what_is_stored_is_served_as_the_device_can_and_a_note_says_so():
+    (note,) = perfpass.fit("llama-3.1-8b", "t4").notes
+    assert note.endswith("served bf16 as fp16")
+    assert not perfpass.fit("llama-3.1-8b", "l4").notes
+    with pytest.raises(DeviceError, match="no fp8 arithmetic"):  # which needs bf16 to unpack to
+        perfpass.fit("deepseek-v3", "t4", tp=16)
+    # Weights by their own blocks are unpacked to what the device has.
+    for how in ({"precision": "awq"}, {"runtime": "llama.cpp", "precision": "q4_k_m"}):
+        assert perfpass.fit("llama-3.1-8b", "t4", **how).answer == "yes"
+
+
+def test_no_device_is_proposed_that_cannot_compute_what_is_asked():
+    found = perfpass.fit("llama-3.1-405b", "h100", precision="fp8", tp=4)
+    proposed = [device(one.options["device"]) for one in found.answers[0].changes if one.kind == "device"]
+    assert proposed and all("fp8" in one.peak_flops for one in proposed)
+    assert all("fp8" in device(one.device).peak_flops for one in perfpass.fit("llama-3.1-8b", precision="fp8").boards)
+
+
+def test_slices_do_not_work_together_and_chips_with_their_own_memory_are_not_proposed_to():
+    for ask in (perfpass.fit, perfpass.predict_llm):
+        with pytest.raises(
+            ArgumentError,
+            match=r"no link to others, as no instance of MIG has, .*; ask for one of it, or a100-sxm4-80gb",
+        ):
+            ask("llama-3.1-8b", "a100-80gb:3g.40gb", tp=2)
+    for board in ("m2-max", "jetson-agx-orin"):
+        assert not [one for one in perfpass.fit("llama-3.1-70b", board).answers[0].changes if one.kind == "split"]
+
+
+@pytest.mark.parametrize("board", ["m2-max", "jetson-agx-orin", "gb10"])
+def test_serving_may_fill_of_a_shared_memory_what_fit_says(board):
+    served = perfpass.predict_llm("llama-3.1-8b", board)
+    limit = perfpass.fit("llama-3.1-8b", board).answers[0].limit_bytes
+    assert served.memory.usable_bytes == pytest.approx(limit, abs=1)
+    assert served.memory.in_use.median == pytest.approx(limit, rel=1e-6)

@@ -201,3 +201,14 @@ def test_without_ray_a_sweep_by_ray_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UnsupportedError, match=r"perfpass\[ray\]"):
         sweep("llama-3.1-8b", ["h100"], ray=True)
+
+
+def test_a_runtime_without_loads_is_one_error_and_not_a_row_each():
+    for ask in (sweep, perfpass.choose):
+        with pytest.raises(ArgumentError, match=r"unknown runtime 'llama.cpp'.*`perfpass llm --runtime`"):
+            ask("llama-3.1-8b", ["h100", "m2-max"], runtimes=["vllm", "llama.cpp"])
+
+
+def test_a_device_without_a_price_says_so():
+    text = str(sweep("llama-3.1-8b", ["rtx-4090"], tensor_parallel=[1]))
+    assert "no price" in text and "nan" not in text

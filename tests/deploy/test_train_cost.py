@@ -238,3 +238,29 @@ def test_among_gpus_without_a_switch_two_have_one_link_and_eight_have_all():
         return found.predicted.parts_s.tensor * ranks / (ranks - 1)  # a ring's message, over the link's rate
 
     assert tensor(8) / tensor(2) == pytest.approx(1 / 7)
+
+
+@pytest.mark.parametrize("board", ["t4", "v100"])
+def test_a_board_without_bf16_trains_in_fp16(board):
+    assert train_cost("gpt2", board).precision == "fp16" and train_cost("gpt2", "a100").precision == "bf16"
+    assert str(train_cost("gpt2", board)) == str(train_cost("gpt2", board, precision="fp16"))
+    for precision in ("bf16", "bf16_true"):
+        with pytest.raises(DeviceError, match=r"no bf16 arithmetic, which precision .* needs; take fp16"):
+            train_cost("gpt2", board, precision=precision)
+
+
+@pytest.mark.parametrize("board", ["mi300x", "m2-max", "gaudi3"])
+def test_a_vendor_that_was_never_trained_on_is_far_wider_than_a_new_board(board):
+    def width(on: str) -> float:
+        step = train_cost("gpt2", on).predicted.step_s
+        return step.high / step.low
+
+    assert width("a100") < width("rtx-4090") < 2 < 3 < width(board)
+    assert "on a board of this vendor" in " ".join(train_cost("gpt2", board).notes)
+
+
+def test_slices_train_alone():
+    assert train_cost("gpt2", "a100-80gb:3g.40gb").devices == 1
+    for arguments in ({"gpus": 2}, {"gpus": 2, "tensor": 2}):
+        with pytest.raises(ArgumentError, match="as no instance of MIG has, so 2 of it do not work together"):
+            train_cost("gpt2", "a100-80gb:3g.40gb", **arguments)

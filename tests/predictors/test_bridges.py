@@ -21,6 +21,7 @@ from perfpass.predictors.generation.features import Batch, rows_of
 from perfpass.predictors.generation.habits import Arithmetic, parts_of
 from perfpass.predictors.generation.phase_features import Phase, decode_rows
 from perfpass.predictors.kernels import predictor as kernels
+from perfpass.predictors.kernels.network import CARD_BYTES_S
 from perfpass.predictors.llm_training.step import work
 from perfpass.predictors.serving.base import phase_terms
 from perfpass.predictors.step_time.counted import Counted
@@ -95,3 +96,14 @@ def test_tensor_ranks_of_training_stay_within_a_bridge_unless_they_are_given():
 
     assert max(ranks("a100-pcie-80gb")) == 2 and max(ranks("a100-80gb")) == 8
     assert ranks("a100-pcie-80gb", tensor=4) == {4}
+
+
+@pytest.mark.parametrize("board", ["m3-ultra", "gb10", "jetson-agx-orin-64gb"])
+def test_machines_of_one_chip_are_tried_alone_and_reach_others_over_the_network(board):
+    one = device(board)
+    plain = Serving(2000, 1, 1.0, "vllm")
+    assert {split.gpus for split in sensible(language_model("llama-3.1-8b"), one, plain)} == {1}
+    slower = replace(one, pcie_bandwidth_bytes_s=min(one.pcie_bandwidth_bytes_s, CARD_BYTES_S))
+    assert messages_bytes_s(one, Parallelism.of(2)) == messages_bytes_s(slower, Parallelism.of(2)) <= CARD_BYTES_S
+    # Packages with stacked memory share a node.
+    assert {split.gpus for split in sensible(language_model("llama-3.1-8b"), device("mi300a"), plain)} == {1, 2, 4, 8}

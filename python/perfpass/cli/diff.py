@@ -18,6 +18,7 @@ from perfpass.cli.options import (
     new_command,
     once,
     print_json,
+    texts,
     workload,
 )
 from perfpass.errors import ArgumentError
@@ -53,7 +54,14 @@ def add(commands: Any) -> None:
     )  # fmt: skip
     command.add_argument("models", nargs="+", metavar="MODEL", help="OLD NEW; or with --base the files to compare")
     command.add_argument("--base", metavar="REV", help="compare each FILE with itself at this commit of the repository")
-    command.add_argument("--device", action="append", default=[], metavar="NAME", help="device; may be repeated")
+    command.add_argument(
+        "--device",
+        action="extend",
+        type=texts,
+        default=[],
+        metavar="NAME",
+        help="devices, with commas between them; may be repeated",
+    )
     add_sizes(command)
     add_workload(command)
     command.add_argument(

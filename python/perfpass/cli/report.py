@@ -33,6 +33,8 @@ from perfpass.cli.options import (
 from perfpass.errors import ArgumentError
 
 _FORMATS = ("html", "md")
+# How files of a format end; a name without an ending is taken as it is.
+_SUFFIXES = {"html": (".html", ".htm", ".xhtml"), "md": (".md", ".markdown", ".txt")}
 _MOST_RUNS = 40
 _OF_SERVED = ("input_length", "output_length", "concurrency", "tp")
 _OF_CARBON = ("region", "carbon_intensity", "pue", "grid_table")
@@ -85,6 +87,12 @@ def run(options: Any) -> int:
     if options.format == "html" and not options.output:
         raise ArgumentError("a page is written to a file: give -o FILE.html, or --format md for stdout")
     refuse_to_replace(options.output, options.models)
+    suffix = os.path.splitext(options.output or "")[1].lower()
+    if suffix and suffix not in _SUFFIXES[options.format]:
+        raise ArgumentError(
+            f"a page is HTML, or with --format md Markdown, and {os.path.basename(options.output)!r} says {suffix}: "
+            "name it .html, or .md with --format md"
+        )
     begun = time.perf_counter()
     pages = _pages(options)
     if options.format == "html" and len(pages) > 1:

@@ -73,7 +73,7 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--precision",
         metavar="P",
-        help="bf16 (default), fp16, fp8, nvfp4, amp, bf16_true, fp32; of other networks those of predict",
+        help="bf16 (default; fp16 where a device has none), fp8, nvfp4, amp, bf16_true, fp32; of networks as predict",
     )
     command.add_argument(
         "--optimizer",

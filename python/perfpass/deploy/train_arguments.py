@@ -56,7 +56,7 @@ _KINDS: dict[str, Kind] = {
     "pue": Number(1, 5, hint=", total over IT power"),
     "calibration": Flag(),
 }
-_OPEN = ("sharding", "global_batch", "loss", "lora_rank", "fabric_gb_s", "host_gb_s", "tokens", "region",
+_OPEN = ("precision", "sharding", "global_batch", "loss", "lora_rank", "fabric_gb_s", "host_gb_s", "tokens", "region",
          "carbon_intensity")  # fmt: skip
 
 

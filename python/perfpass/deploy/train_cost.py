@@ -11,6 +11,7 @@ from perfpass.deploy.training_run import RunCost, Searched, cells, run_cost
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.assumed import check_together
 from perfpass.llm.configuration import language_model
 from perfpass.llm.families import composes_norms
 from perfpass.llm.recipe import Adapter, Kernels, Layout, Recipe
@@ -175,7 +176,7 @@ def train_cost(
     sequence: int = 4096,
     micro_batch: int = 1,
     global_batch: int | None = None,
-    precision: str = "bf16",
+    precision: str | None = None,
     optimizer: str = "adamw",
     recompute: str = "none",
     offload: str = "none",
@@ -199,12 +200,12 @@ def train_cost(
 
     ``model``: as for `perfpass.predict_llm`. ``sharding``: none, zero1 (default with replicas), zero2, zero3 (FSDP),
     over ``sharding_group`` ranks (0: all). ``expert_tensor``: ranks that share an expert (0: by ``expert``).
-    ``global_batch``: sequences of a step (default: one micro-batch a replica). ``precision``: bf16, fp16, fp8, nvfp4
-    (products alone; master copies in single precision), amp, bf16_true, fp32. ``framework``: megatron, torch,
-    deepspeed, other. ``lora_rank``: adapters on ``lora_targets``, the rest ``frozen`` as none (16 bits), int8, nf4 or
-    nf4_double; ``dora``: with magnitudes. ``recompute``: none, selective, full, offloaded (full, layers' inputs wait on
-    the host). ``offload``: none, states (of the optimizer), optimizer (gradients, too, but of Megatron-LM),
-    parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
+    ``global_batch``: sequences of a step (default: one micro-batch a replica). ``precision``: bf16 (default; fp16
+    where the device has no bf16), fp16, fp8, nvfp4 (products alone; master copies in single precision), amp, bf16_true,
+    fp32. ``framework``: megatron, torch, deepspeed, other. ``lora_rank``: adapters on ``lora_targets``, the rest
+    ``frozen`` as none (16 bits), int8, nf4 or nf4_double; ``dora``: with magnitudes. ``recompute``: none, selective,
+    full, offloaded (full, layers' inputs wait on the host). ``offload``: none, states (of the optimizer), optimizer
+    (gradients, too, but of Megatron-LM), parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
     ``fabric_gb_s``: network between hosts, ``host_gb_s``: the host's memory, GB/s of (one direction) for a device.
     ``tokens``: of the run, for hours, energy, money and, with a region or intensity, carbon. ``calibration``: whether
     what `perfpass calibrate` has learned of own steps on the device is used.
@@ -214,6 +215,10 @@ def train_cost(
     train_arguments.check(locals())
     read = model if isinstance(model, LanguageModel) else language_model(model)
     board = find_device(device)
+    if board.mig_profile is not None:
+        check_together(board, gpus)
+    if precision is None:
+        precision = "bf16" if "bf16" in board.peak_flops else "fp16"
     layout, recipe = _asked(
         gpus=gpus,
         layout={
@@ -290,6 +295,7 @@ def _gradient_bytes(framework: str, precision: str, sharding: str | None) -> flo
 
 
 _UNSURE = {
+    "vendor": "no training of a language model was measured on a board of this vendor: the interval is far wider",
     "device": "no training of a language model was measured on this device: the interval is wider",
     "framework": "no framework that was measured: the interval is wider",
     "host": "no run that offloads was measured: the interval is wider",

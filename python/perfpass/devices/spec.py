@@ -97,6 +97,18 @@ class Device:
         """Whether this is an accelerator (or a slice of one) and not a CPU."""
         return self.kind == "gpu"
 
+    @property
+    def has_link(self) -> bool:
+        """Whether several of it can exchange what they work out; instances of MIG reach none of each other."""
+        return self.mig_profile is None and (self.nvlink_bandwidth_bytes_s or self.pcie_bandwidth_bytes_s) > 0
+
+    @property
+    def is_machine(self) -> bool:
+        """Whether it is a machine by itself, as a chip is that shares its memory with its CPU: others are reached over
+        the network alone. Packages with stacked memory are not: a node has several.
+        """
+        return self.unified_memory and not self.memory_type.startswith("HBM")
+
     def peak(self, precision: str) -> float:
         """Dense peak FLOP/s in a precision. Raises DeviceError where the device does not have it."""
         try:

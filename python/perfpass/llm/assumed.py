@@ -50,9 +50,19 @@ def lengths(model: LanguageModel, input_length: int | None, output_length: int |
 
 
 def ranks_of(device: Device) -> tuple[int, ...]:
-    """Numbers of a device that work together; a slice, and a device without a link to others, stand alone."""
-    alone = device.mig_profile is not None or not (device.nvlink_bandwidth_bytes_s or device.pcie_bandwidth_bytes_s)
-    return TENSOR_RANKS[:1] if alone else TENSOR_RANKS
+    """Numbers of a device that work together; a slice, and a device without a link to others, stand alone.
+
+    So does one that is a machine by itself (`Device.is_machine`), unless somebody asks for several.
+    """
+    return TENSOR_RANKS[:1] if not device.has_link or device.is_machine else TENSOR_RANKS
+
+
+def check_together(device: Device, gpus: int) -> None:
+    """Raises ArgumentError for several of a device that cannot share a replica."""
+    if gpus > 1 and not device.has_link:
+        alone = "has no link to others, as no instance of MIG has," if device.mig_profile else "has no link to others,"
+        whole = f", or {device.parent}, the whole device" if device.mig_profile else ""
+        raise ArgumentError(f"{device.id} {alone} so {gpus} of it do not work together; ask for one of it{whole}")
 
 
 def fewest(device: Device, holds: Callable[[int], bool]) -> int:

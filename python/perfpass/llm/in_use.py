@@ -183,7 +183,7 @@ def filled(runtime: str, device: Device, gpus: int, parts: Parts, share: float |
     """A server, which fills the device beforehand. ``gpus``: of a replica. ``share``: what its setting says, else the
     runtime's default (`filled_share`).
     """
-    whole = float(device.memory_bytes)
+    whole = whole_bytes(device)
     need, least = needed(parts, parts.cache), needed(parts, parts.each)
     alive = needed(parts, parts.cache, runtime=False)
     if least.low > whole:  # what a larger device would hold

@@ -189,7 +189,7 @@ def plan(
     each = sequence_bytes(model, split, quantization, context, block_tokens=block_tokens) + beside.sequence_bytes
     tokens = min(chunk_tokens, max(context, 1))
     workspace = workspace_bytes(model, split, tokens, element_bytes=quantization.activation_bytes)
-    usable = utilization * device.memory_bytes
+    usable = utilization * whole_bytes(device)
 
     def room(extra: float, runtime: float) -> int:
         return max(0, math.floor((usable - weights - workspace * (1 + extra) - runtime) / max(each, 1.0)))
@@ -234,7 +234,8 @@ def with_room(model: LanguageModel, device: Device, serving: Serving) -> Device:
     found = plan(model, device, serving.parallelism, serving.quantization, context=length)
     wanted = math.ceil(serving.decoded / serving.parallelism.attention_data)
     held = found.weights_bytes + found.workspace_bytes + found.runtime_bytes + wanted * found.cache_per_sequence_bytes
-    return replace(device, memory_bytes=max(device.memory_bytes, math.ceil(held / UTILIZATION)))
+    kept = device.memory_bytes - whole_bytes(device)
+    return replace(device, memory_bytes=max(device.memory_bytes, math.ceil(held / UTILIZATION + kept)))
 
 
 def alone(

@@ -182,7 +182,9 @@ class Llm(Question):
     runtime_version: _Text = None
     precision: _Text = Field(None, description="As stored if left out.")
     kv_precision: _Text = None
-    tp: _Whole = None
+    tp: _Whole = Field(
+        None, description="GPUs of tensor parallelism (1; `perfpass llm` takes the fewest that hold it)."
+    )
     pp: _Whole = None
     dp: _Whole = None
     ep: _Whole = None

@@ -72,9 +72,11 @@ class Candidate:
 
     @property
     def over(self) -> float:
-        """How many times its limit the figure is that is furthest over, where a probability tells no more."""
-        lost = (t for t in self.terms if t.found is not None and t.probability < NO_CHANCE and t.limit > 0.0)
-        return max((t.found.median / t.limit for t in lost if t.found is not None), default=0.0)
+        """How many times its limit the figure is that is furthest over, where a probability tells no more; infinite
+        where even nothing would be too much, as in a batch that fills for longer than a run may take.
+        """
+        lost = ((t.found.median, t.limit) for t in self.terms if t.found is not None and t.probability < NO_CHANCE)
+        return max((median / limit if limit > 0.0 else math.inf for median, limit in lost), default=0.0)
 
 
 class Points:
@@ -108,12 +110,12 @@ class Points:
         return Split(*(int(self._columns[name][row]) for name in SPLIT))
 
     def best(self, row: int) -> Candidate:
-        """The row in the fewest copies that keep all targets; where none do, in those that are likeliest to."""
+        """The row in the fewest copies that keep all targets; where none do, in those likeliest to, if any may."""
         tried, before = None, 0.0
         for candidate in self._tried(row):
             if candidate.probability >= self.targets.confidence:
                 return candidate
-            if tried is None or candidate.probability > tried.probability:
+            if tried is None or candidate.probability > max(tried.probability, NO_CHANCE):
                 tried = candidate
             in_time = min((t.probability for t in candidate.terms if t.name in _OF_COPIES), default=1.0)
             rest = together(t.probability for t in candidate.terms if t.name not in _OF_COPIES)

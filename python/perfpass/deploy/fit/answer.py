@@ -9,11 +9,12 @@ from perfpass.deploy.fit import changes as tried
 from perfpass.deploy.fit.changes import Ask
 from perfpass.deploy.fit.need import Need, shown_in_use
 from perfpass.deploy.fit.result import Board, DeviceFit, Fit, Largest
-from perfpass.deploy.fit.settings import RUNTIMES, Load, Settings
+from perfpass.deploy.fit.settings import RUNTIMES, Load, Settings, computed
 from perfpass.deploy.fit.subject import Subject, check_usable, subject
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
+from perfpass.llm.assumed import check_together
 from perfpass.llm.costs import GGUF_BITS
 from perfpass.llm.in_use import given_by_default
 from perfpass.llm.serving import beyond_positions, check_runtime, check_split
@@ -152,12 +153,15 @@ def _language(
 ) -> Fit:
     language = found.language
     assert language is not None
+    changed = []
     for target in targets:
         if not target.is_gpu and settings.runtime != "llama.cpp":
             raise ArgumentError(
                 f"{target.id}: {RUNTIMES[settings.runtime]} is counted on GPUs; choose one, or llama.cpp"
             )
         check_runtime(settings.runtime, target)
+        check_together(target, settings.gpus)
+        changed.append(computed(language, target, settings))
     asks = [Ask(found, target, settings, load, confidence) for target in targets]
     where = None
     if not targets:
@@ -171,7 +175,7 @@ def _language(
         need = ask.need()
         loaded = need.precision, need.cache_type
         answers.append(_answered(ask, need, whole=bool(targets)))
-    notes = list(found.notes)
+    notes = [*found.notes, *filter(None, changed)]
     notes += [
         f"{one.id} is counted with {size(one.memory_bytes)}, the most it is sold with (a device file has yours); "
         + by_itself

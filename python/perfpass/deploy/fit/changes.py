@@ -13,14 +13,14 @@ from typing import Any
 from perfpass.decision import Change
 from perfpass.deploy.fit.need import Need, need
 from perfpass.deploy.fit.result import Largest
-from perfpass.deploy.fit.settings import SERVERS, Load, Settings, stored
+from perfpass.deploy.fit.settings import SERVERS, Load, Settings, computed, stored
 from perfpass.deploy.fit.subject import Subject
 from perfpass.devices import Device
 from perfpass.devices.larger import nearest
-from perfpass.errors import ArgumentError
-from perfpass.llm.assumed import ranks_of
+from perfpass.errors import ArgumentError, PerfPassError
+from perfpass.llm.assumed import check_together, ranks_of
 from perfpass.llm.costs import PRECISIONS, Parallelism, lacking, weight_bytes
-from perfpass.llm.serving import check_split, usable
+from perfpass.llm.serving import check_runtime, check_split, usable
 from perfpass.text import size
 
 _GIB = 2.0**30
@@ -204,7 +204,7 @@ def _wider(ask: Ask) -> Iterator[tuple[int, int]]:
     """Splits over more devices than asked, the fewest first."""
     language, now = ask.subject.language, ask.settings.gpus
     assert language is not None
-    if ask.device.mig_profile is not None or ask.device.unified_memory:
+    if len(ranks_of(ask.device)) == 1:
         return
     possible = {(tp, 1) for tp in ranks_of(ask.device)} if ask.settings.runtime in SERVERS else set()
     most = max((tp for tp, _ in possible), default=1)
@@ -268,9 +268,15 @@ def _pairs(ask: Ask) -> Iterator[Change]:
 
 
 def held_by(ask: Ask, other: Device) -> Need | None:
-    """What it needs of another device that holds it; None where that does not, or its runtime does not run there."""
-    runs = ask.settings.runtime != "trtllm" or other.vendor == "NVIDIA"
-    return ask.with_(device=other).holds() if runs else None
+    """What it needs of another device that holds it; None where that does not, or where its runtime does not run it."""
+    assert ask.subject.language is not None
+    try:
+        check_runtime(ask.settings.runtime, other)
+        check_together(other, ask.settings.gpus)
+        computed(ask.subject.language, other, ask.settings)
+    except PerfPassError:
+        return None
+    return ask.with_(device=other).holds()
 
 
 def _devices(ask: Ask) -> Iterator[Change]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm import cache
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, Parallelism, Quantization, listed, named_precision
 from perfpass.llm.in_use import SERVERS as SERVERS
+from perfpass.llm.precision import quantization
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES, NF4_TWICE_BYTES
 from perfpass.text import unknown
 
@@ -164,6 +166,17 @@ def stored(model: LanguageModel, settings: Settings) -> Stored:
     gemm, moe = (name, name) if known else named_precision(name, mixture=model.is_mixture)
     same = (gemm, moe) == (model.stored_as, model.experts_stored_as)
     return Stored(Quantization(gemm, moe), sizes | (dict(model.packed_bytes) if same else {}), same, name.lower())
+
+
+def computed(model: LanguageModel, device: Device, settings: Settings) -> str:
+    """A sentence where a device lacks the arithmetic of what a checkpoint stores, and what its runtime does then.
+
+    llama.cpp and weights by their own blocks (FORMATS) are unpacked to what the device has. Raises DeviceError for a
+    precision that it does not compute in, as serving does.
+    """
+    if settings.runtime == "llama.cpp" or settings.precision in FORMATS or not device.is_gpu:
+        return ""
+    return quantization(model, settings.precision, None, device)[1]
 
 
 def _name(gemm: str, moe: str) -> str:

@@ -194,6 +194,8 @@ def _whole(rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def _figure(name: str, value: Any) -> str:
+    if name.startswith("usd_") and math.isnan(value):
+        return "no price"
     return size(float(value)) if name.endswith("_bytes") else _cell(value)
 
 

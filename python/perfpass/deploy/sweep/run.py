@@ -118,6 +118,7 @@ def sweep(
                 f"cuda_graph is of a network's run, and {_named(model)} is served by an engine that captures graphs of "
                 "its own; leave it out, or ask for one pass with batches"
             )
+        served.check_runtimes(runtimes or ())
         lengths = assumed.lengths(read, None, None)
         inputs = _wholes("input_lengths", input_lengths or lengths[:1])
         outputs = _wholes("output_lengths", output_lengths or lengths[1:])

@@ -42,18 +42,24 @@ class Deployment:
     def serving(self, model: LanguageModel) -> Serving:
         """How it serves ``model``, of one request. Raises ArgumentError, DeviceError for what cannot be."""
         plain = _plain(model, self.device, self.precision, self.runtime)
-        if self.split.gpus > 1 and len(assumed.ranks_of(self.device)) == 1:
-            many = f"{self.split.gpus} of it do not work together"
-            raise ArgumentError(f"{self.device.id} has no link to others, so {many}")
+        assumed.check_together(self.device, self.split.gpus)
         return replace(plain, parallelism=self.split.parallelism(model))
+
+
+def check_runtimes(runtimes: Sequence[str]) -> None:
+    """Raises ArgumentError for one whose loads are not predicted."""
+    for runtime in runtimes:
+        if runtime not in RUNTIMES:
+            raise ArgumentError(
+                f"{unknown('runtime', runtime, RUNTIMES)}. What runs without a server is asked one device at a time, "
+                "with `perfpass llm --runtime`"
+            )
 
 
 def _plain(model: LanguageModel, device: Device, precision: str | None, runtime: str) -> Serving:
     """One request on one GPU. Raises ArgumentError, DeviceError for what cannot be."""
     check_gpu(device)
     check_runtime(runtime, device)
-    if runtime not in RUNTIMES:
-        raise ArgumentError(unknown("runtime", runtime, RUNTIMES))
     used, _ = quantization(model, precision, None, device)
     return Serving(1, 1, 1.0, runtime, quantization=used)
 

@@ -98,9 +98,11 @@ def run(
         "device": float(device.id not in constants.MEASURED),
         "framework": float(any(strange.values())) + float(framework in constants.OF_ONE_LABORATORY),
     }
-    below, above = (float(b[0]) for b in constants.SPREAD.bounds(lacks))
+    foreign = device.vendor not in constants.VENDORS
+    beside_vendor = constants.VENDOR_WIDTH if foreign else 0.0
+    below, above = (math.hypot(float(b[0]), beside_vendor) for b in constants.SPREAD.bounds(lacks))
     seconds = float(parts.seconds)
-    step = Interval(seconds, seconds * math.exp(below), seconds * math.exp(above), "s")
+    step = Interval(seconds, seconds * math.exp(-below), seconds * math.exp(above), "s")
     ideal = found.relative_peak * 312e12 * seconds
     busy = (1 + found.anew / found.passes) * found.model_flops / (found.relative_peak * 312e12 * found.speed_up)
     power = PowerModel.from_dict(StepPredictor.load().manifest["power"])
@@ -115,5 +117,8 @@ def run(
         step_s=step,
         mfu=float(found.model_flops / ideal),
         power_w=Interval(float(drawn.median[0]), float(drawn.low[0]), float(drawn.high[0]), "W"),
-        why=(*(["device"] if lacks["device"] else []), *(name for name, holds in strange.items() if holds)),
+        why=(
+            *(["vendor"] if foreign else ["device"] if lacks["device"] else []),
+            *(name for name, holds in strange.items() if holds),
+        ),
     )

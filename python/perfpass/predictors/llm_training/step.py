@@ -219,6 +219,8 @@ def _unit(device: Device, precision: str) -> tuple[int, float]:
     if unit == "tf32" and unit not in device.peak_flops:
         unit = "fp32"
     if unit == "bf16":
+        if precision.startswith("bf16") and unit not in device.peak_flops:
+            raise DeviceError(f"{device.name} has no bf16 arithmetic, which precision {precision!r} needs; take fp16")
         return bits, 1.0
     if unit not in device.peak_flops:
         raise DeviceError(f"{device.name} has no {unit} rate; choose another precision")

@@ -12,6 +12,7 @@ from perfpass.devices import Device
 from perfpass.devices.larger import nearest
 from perfpass.errors import PerfPassError
 from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.assumed import ranks_of
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization
 from perfpass.llm.memory import served
 from perfpass.llm.precision import quantization
@@ -93,9 +94,9 @@ def _needed(found: MemoryFit) -> int:
 
 
 def _wider(device: Device, now: Parallelism) -> Iterator[tuple[int, Parallelism]]:
-    """Tensor-parallel splits over more GPUs; none of a slice, whose instances do not work together."""
+    """Tensor-parallel splits over more GPUs; none of what stands alone."""
     ranks = 2 * now.tensor
-    while device.mig_profile is None and ranks * now.pipeline * now.attention_data <= _MOST_RANKS:
+    while len(ranks_of(device)) > 1 and ranks * now.pipeline * now.attention_data <= _MOST_RANKS:
         yield ranks, Parallelism.of(ranks, now.pipeline, now.attention_data, now.expert)
         ranks *= 2
 

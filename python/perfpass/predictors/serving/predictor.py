@@ -157,6 +157,7 @@ def predict_llm(
     for split in (serving.parallelism, serving.prefill):
         if split:
             check_split(read, split.tensor, split.pipeline)
+            assumed_load.check_together(target, split.gpus)
     # Imported here: they bring two more artefacts.
     from perfpass.predictors.serving import loaded
     from perfpass.predictors.serving.energy import with_energy

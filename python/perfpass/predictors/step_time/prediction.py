@@ -74,6 +74,7 @@ def step_time(
     check_split(read, tp, pp)
     used, changed = quantization(read, precision, kv_precision, target)
     split = Parallelism.of(tp, pp, dp, ep)
+    assumed.check_together(target, split.gpus)
     serving = Serving(1, 1, 1.0, runtime, runtime_version, parallelism=split, quantization=used)
     steps = Steps(read, target, serving, eager=eager)
     by_part = steps.parts(batch)

@@ -51,6 +51,8 @@ def kernel_boards() -> tuple[str, ...]:
 
 def joined_gpus(device: Device) -> int:
     """GPUs that one NVLink domain, or one node where there is none, has of a device."""
+    if device.is_machine:
+        return 1
     return NVLINK_GPUS_RACK if device.id.startswith(_IN_RACKS) else NVLINK_GPUS
 
 
