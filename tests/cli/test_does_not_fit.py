@@ -21,11 +21,11 @@ CASES = {
     "inference": ["predict", VIT, "--device", "p4", "--batch", "4096"],
     "training": [
         "predict",
-        "timm:vit_small_patch16_224",
+        "timm:resnet18",
         "--device",
         "rtx-3060",
         "--batch",
-        "512",
+        "2048",
         "--mode",
         "training",
     ],
