@@ -153,24 +153,32 @@ def remade(text: str) -> str:
 def run(command: str, may_fail: bool = True) -> str:
     """What one command line prints. RuntimeError where it fails, but for errors of perfpass that are to be shown.
 
-    A plain `perfpass` command runs in this process, which saves its start; the shell runs the others.
+    A `perfpass` command runs in this process, which saves its start, also where a pipe takes what it prints; the shell
+    runs everything else.
     """
     command = command.replace("\\\n", " ")
-    words = shlex.split(command, comments=True)
-    if words[0] in INSTALLS:
+    if shlex.split(command, comments=True)[0] in INSTALLS:
         return ""
-    plain = words[0] == "perfpass" and not set(command) & set("|<>;&$`*")
-    out = io.StringIO()
-    if plain:
+    ours, pipe, rest = command.partition(" | ")
+    arguments = ours.removesuffix(" 2>&1")
+    if not arguments.startswith("perfpass ") or set(arguments) & set("|<>;&$`*"):
+        printed, code = _in_shell(command)
+    else:
         from perfpass.cli import main
 
-        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
-            code = main(words[1:])
-    else:
-        done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-        out.write(done.stdout + done.stderr)
-        code = done.returncode
-    text = out.getvalue()
-    if code and not (may_fail and "perfpass: error:" in text):
-        raise RuntimeError(f"{command!r} ended with {code}:\n{text}")
-    return text.rstrip() + "\n" if text.strip() else ""
+        out, errors = io.StringIO(), io.StringIO()
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors if pipe and arguments == ours else out):
+            code = main(shlex.split(arguments, comments=True)[1:])
+        printed = out.getvalue()
+        if pipe:
+            printed, code = _in_shell(rest, printed)
+            printed += errors.getvalue()
+    if code and not (may_fail and "perfpass: error:" in printed):
+        raise RuntimeError(f"{command!r} ended with {code}:\n{printed}")
+    return printed.rstrip() + "\n" if printed.strip() else ""
+
+
+def _in_shell(command: str, given: str | None = None) -> tuple[str, int]:
+    """What a command line prints, errors behind the rest, and its exit code; ``given`` is its input."""
+    done = subprocess.run(["bash", "-c", command], input=given, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr, done.returncode

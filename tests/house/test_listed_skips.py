@@ -20,12 +20,13 @@ def inner(pytester, monkeypatch):
     pytester.makeini(f"[pytest]\npythonpath = {Path(listed_skips.__file__).parent}")
     pytester.makeconftest('pytest_plugins = ["listed_skips"]')
     monkeypatch.setenv("CI", "true")
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others' plugins take seconds to import
     return pytester
 
 
 def session(inner, *workers):
     """A quick session in a process of its own."""
-    return inner.runpytest_subprocess("-p", "no:cacheprovider", "-p", "no:hypothesispytest", *workers)
+    return inner.runpytest_subprocess("-p", "no:cacheprovider", "-p", "xdist", *workers)
 
 
 WORKERS = pytest.mark.parametrize("workers", [[], ["-n", "2"]], ids=["alone", "workers"])

@@ -47,7 +47,7 @@ class OpGraph:
 
     def __getattr__(self, name: str) -> Any:
         # The arrays and counts of the core object, by their own names (op, dims, node_count, ...).
-        if name.startswith("_"):
+        if name[:1] == "_":  # no call: a prediction comes here dozens of times
             raise AttributeError(name)
         return getattr(self.core, name)
 

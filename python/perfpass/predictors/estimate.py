@@ -121,12 +121,15 @@ class Bounds:
     @classmethod
     def of(cls, interval: Interval) -> Bounds:
         """A single interval as N = 1."""
-        return cls(*(np.array([value]) for value in (interval.median, interval.low, interval.high)))
+        return cls(np.array([interval.median]), np.array([interval.low]), np.array([interval.high]))
 
     def or_else(self, other: Bounds, where: np.ndarray) -> Bounds:
         """These, and ``other`` where the mask does not hold."""
-        pairs = ((self.median, other.median), (self.low, other.low), (self.high, other.high))
-        return Bounds(*(np.where(where, a, b) for a, b in pairs))
+        return Bounds(
+            np.where(where, self.median, other.median),
+            np.where(where, self.low, other.low),
+            np.where(where, self.high, other.high),
+        )
 
     def at_least(self, low: np.ndarray) -> Bounds:
         """These, the lower bounds at least ``low``, which is at most the medians."""
