@@ -331,8 +331,8 @@ class KernelPredictor:
         found = find_device(device)
         if found.kind != "gpu":
             raise DeviceError(f"{found.name} is no GPU; kernels were measured on GPUs alone")
-        if lacking := unstated(found):
-            raise DeviceError(f"{found.name} states no {' and no '.join(lacking)}, which the time of a kernel needs")
+        if absent := unstated(found):
+            raise DeviceError(f"{found.name} states no {' and no '.join(absent)}, which the time of a kernel needs")
         for name in filter(None, precision):
             precision_code(name)
         model = self.model(operator)

@@ -292,8 +292,8 @@ class RatioTrees(ABC):
         spread = self.spread(whole.device)
         unknown = spread.matrix(lacks)
         low, high = spread.of_matrix(unknown)
-        own = self.measured(whole) is not None
-        if own and (way.torch_version == UNSTATED_TORCH or np.logical_or.reduce(lacks["beside"] > 0.0)):
+        recorded = self.measured(whole) is not None
+        if recorded and (way.torch_version == UNSTATED_TORCH or np.logical_or.reduce(lacks["beside"] > 0.0)):
             # A record takes nothing away: with few of them, or beside them, a board is known as well as without any.
             fewest, largest = self.manifest["support"]["batch"][way.device.kind]
             away = self._distance(tables, batch, min(max(_USUAL_BATCH, fewest), largest), threads)
