@@ -90,6 +90,10 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.set_threshold(10_000)  # 700 by default: tests make more objects than most programs
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # what holds objects of the core is freed at exit, and nanobind reports no leaks
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     gpu_tests = [item for item in items if item.get_closest_marker("gpu")]
     if not gpu_tests:
