@@ -39,6 +39,7 @@ def test_a_trace_and_a_closed_loop_print_tables(capsys, tmp_path):
         (["--rate", "1", "--offline"], ArgumentError, "leave out --rate and --trace"),
         (["--rate", "1", "--decode-batch", "4"], ArgumentError, "decode_batch 4 is of decode workers"),
         (["--rate", "1", "--equal-answers"], ArgumentError, "--equal-answers is of a steady load"),
+        (["--p99", "--equal-answers"], ArgumentError, "leave it out, or --p99\n"),
         (["--rate", "0"], ArgumentError, "a rate must be from"),
         (["--rate", "1", "--rates", "1,2"], ArgumentError, "--rates is of --autoscale"),
         (["--autoscale", "--rates", "1,2"], ArgumentError, "follows from targets"),

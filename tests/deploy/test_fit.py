@@ -562,6 +562,25 @@ def test_what_is_stored_is_served_as_the_device_can_and_a_note_says_so():
         assert perfpass.fit("llama-3.1-8b", "t4", **how).answer == "yes"
 
 
+@pytest.mark.parametrize("runtime", ["vllm", "sglang", "transformers"])
+def test_where_a_board_has_no_16_bits_what_is_counted_is_fp32_as_the_note_says(runtime):
+    narrow = perfpass.fit("tinyllama-1.1b", "h100", runtime=runtime)
+    wide = perfpass.fit("tinyllama-1.1b", "m40-24gb", runtime=runtime)
+    assert any(note.endswith("served bf16 as fp32") for note in wide.notes)
+    assert wide.settings["precision"] == wide.settings["kv_cache"] == "fp32"
+    for name in ("weights", "cache", "activations"):
+        assert wide.answers[0].parts[name] == pytest.approx(2 * narrow.answers[0].parts[name], rel=0.05), name
+    asked = perfpass.fit("tinyllama-1.1b", "m40-24gb", runtime=runtime, precision="fp32")
+    assert asked.answers[0].needed == wide.answers[0].needed
+
+
+def test_products_in_int8_are_refused_where_there_is_no_int8():
+    for precision in ("int8", "w8a8"):
+        assert perfpass.fit("tinyllama-1.1b", "t4", precision=precision).answer == "yes"
+        with pytest.raises(DeviceError, match=f"no int8 arithmetic, which precision '{precision}' needs"):
+            perfpass.fit("tinyllama-1.1b", "p100-pcie-16gb", precision=precision)
+
+
 def test_no_device_is_proposed_that_cannot_compute_what_is_asked():
     found = perfpass.fit("llama-3.1-405b", "h100", precision="fp8", tp=4)
     proposed = [device(one.options["device"]) for one in found.answers[0].changes if one.kind == "device"]

@@ -240,6 +240,12 @@ def test_among_gpus_without_a_switch_two_have_one_link_and_eight_have_all():
     assert tensor(8) / tensor(2) == pytest.approx(1 / 7)
 
 
+@pytest.mark.parametrize("precision", [None, "fp32", "amp"])
+def test_a_board_without_16_bits_is_refused_without_a_precision_to_take(precision):
+    with pytest.raises(DeviceError, match=r"no arithmetic in 16 bits.*choose another device"):
+        train_cost("tinyllama-1.1b", "m40-24gb", precision=precision)
+
+
 @pytest.mark.parametrize("board", ["t4", "v100"])
 def test_a_board_without_bf16_trains_in_fp16(board):
     assert train_cost("gpt2", board).precision == "fp16" and train_cost("gpt2", "a100").precision == "bf16"

@@ -504,6 +504,13 @@ def test_lists_that_hold_one_another_many_times_are_refused() -> None:
         ScriptPickle(b"\x80\x02]q\x00" + pairs + b".", "data.pkl")
 
 
+@pytest.mark.parametrize("step", [b"h\x07", b"j\x07\x00\x00\x00", b"X\x01\x00\x00\x00\xff"])
+def test_a_damaged_archive_is_told_the_byte_at_which_it_is(step):
+    content = b"\x80\x02" + b"K\x01" * 10 + step + b"K\x01" * 4 + b"."
+    with pytest.raises(FormatError, match="damaged at byte 22;"):
+        ScriptPickle(content, "data.pkl")
+
+
 def number_node(target: str, *arguments: dict[str, Any]) -> dict[str, Any]:
     inputs = [{"name": name, "arg": arg, "kind": 1} for name, arg in zip("ab", arguments, strict=False)]
     return {"target": target, "inputs": inputs, "outputs": [{"as_sym_int": {"as_name": "n"}}], "metadata": {}}

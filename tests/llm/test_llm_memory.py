@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -10,7 +11,9 @@ from perfpass.devices import device
 from perfpass.errors import ArgumentError
 from perfpass.llm import language_model
 from perfpass.llm.costs import Parallelism, Quantization
-from perfpass.llm.memory import plan, sequence_bytes, workspace_bytes
+from perfpass.llm.in_use import SYSTEM_LOW_BYTES
+from perfpass.llm.memory import likely_sequences, plan, sequence_bytes, workspace_bytes
+from perfpass.llm.serving import Serving
 
 BF16 = Quantization()
 
@@ -76,6 +79,14 @@ def test_the_careful_count_never_holds_more():
 def test_what_does_not_fit_says_so():
     found = plan(language_model("llama-2-13b"), device("l4"), Parallelism(), BF16, context=4096)
     assert not found.fits and not found.surely_fits and found.most_sequences == 0
+
+
+def test_of_a_memory_that_the_system_shares_its_part_is_no_room_for_sequences():
+    model, chip = language_model("llama-3.1-8b"), device("jetson-agx-orin-32gb")
+    serving = Serving(1024, 128, 1.0, "vllm", quantization=BF16)
+    alone = replace(chip, unified_memory=False)
+    shared, own = (float(likely_sequences(model, one, serving, 1152)) for one in (chip, alone))
+    assert own - shared == pytest.approx(SYSTEM_LOW_BYTES / sequence_bytes(model, Parallelism(), BF16, 1152))
 
 
 def test_workspace_grows_with_the_chunk_and_shrinks_with_the_split():

@@ -45,6 +45,15 @@ def test_a_level_that_its_bounds_decide_names_what_makes_them_wide(root, board, 
         assert apart or found.support.reasons
 
 
+@pytest.mark.parametrize("board", ["v100-sxm2-16gb", "a100:1g.5gb", "gtx-1080-ti", "mi300x"])
+def test_the_width_that_is_said_is_that_of_the_level(root, board):
+    found = perfpass.predict(root / EXAMPLE, board)
+    (said,) = [r for r in found.support.reasons if r.startswith("the bounds of the time are a factor of ")]
+    width = said.removeprefix("the bounds of the time are a factor of ").partition(" apart")[0]
+    limit = LEVEL_WIDTHS[SUPPORT_LEVELS.index(found.support.level) - 1]
+    assert width == f"over {limit}" or float(width) > limit
+
+
 def test_one_table_of_widths_holds_for_every_area():
     assert (width_words.NEAR_FROM, width_words.OUTSIDE_FROM) == LEVEL_WIDTHS
     assert set(CAUSE_WORDS) == set(CAUSES)

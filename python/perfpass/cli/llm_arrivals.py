@@ -82,7 +82,8 @@ def simulated(options: Any, target: Device, prefill: Any) -> ArrivalPrediction:
         )
     for name in ("from_host", "tune", "equal_answers"):
         if getattr(options, name, None):
-            raise ArgumentError(f"--{name.replace('_', '-')} is of a steady load: leave it out, or --rate and --trace")
+            asked = "--p99" if options.p99 else "--rate and --trace"
+            raise ArgumentError(f"--{name.replace('_', '-')} is of a steady load: leave it out, or {asked}")
     for name in ("rates", "policy", "scale_up"):
         if getattr(options, name) is not None:
             raise ArgumentError(f"--{name.replace('_', '-')} is of --autoscale; give it too")

@@ -316,5 +316,6 @@ def likely_sequences(model: LanguageModel, device: Device, serving: Serving, con
     import numpy as np
 
     split, quantization = serving.parallelism, serving.quantization
-    free = MOST_UTILIZATION * device.memory_bytes - weight_bytes(model, split, quantization) - _LEAST_RUNTIME_BYTES
+    most = whole_bytes(device, MOST_UTILIZATION)
+    free = most - weight_bytes(model, split, quantization) - _LEAST_RUNTIME_BYTES
     return np.maximum(0.0, free / np.maximum(cache_bytes(model, split, quantization, context), 1.0))

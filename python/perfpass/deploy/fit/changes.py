@@ -174,7 +174,7 @@ def _as_run(ask: Ask, precision: str) -> str:
 def _bytes(ask: Ask) -> float:
     language = ask.subject.language
     assert language is not None
-    loaded = stored(language, ask.settings)
+    loaded = stored(language, ask.settings, ask.device)
     return weight_bytes(language, Parallelism(), loaded.quantization, sizes=loaded.sizes)
 
 

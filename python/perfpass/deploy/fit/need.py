@@ -72,7 +72,7 @@ def need(subject: Subject, device: Device, settings: Settings, load: Load) -> Ne
     """
     language = subject.language
     assert language is not None
-    loaded = stored(language, settings)
+    loaded = stored(language, settings, device)
     kind = cache_type(settings, loaded)
     if settings.runtime == "llama.cpp":
         return _llama_cpp(subject, language, device, settings, load, loaded, kind)
@@ -119,7 +119,7 @@ def _server(model: LanguageModel, device: Device, settings: Settings, load: Load
     split = settings.split
     offload = settings.offload_gib * _GIB
     low, usual, high = (max(0.0, size - offload) for size in _weights(model, split, loaded))
-    each = _paged(model, split, load.context, cache.type_bytes(kind, settings.runtime))
+    each = _paged(model, split, load.context, cache.TYPES[kind])  # checked where it is asked for
     kept = {name: load.sequences * size for name, size in each.items()}
     wide = loaded.quantization.activation_bytes
     chunk, short = (min(n, load.context) for n in (memory.CHUNK_TOKENS, memory.CHUNK_LOW_TOKENS))
@@ -307,7 +307,7 @@ def shown_in_use(subject: Subject, device: Device, settings: Settings, load: Loa
 
     assert subject.language is not None
     prompt, answer = load.lengths
-    kept = replace(stored(subject.language, settings).quantization, kv_cache=found.cache_type)
+    kept = replace(stored(subject.language, settings, device).quantization, kv_cache=found.cache_type)
     sizes: dict[str, Any] = {"sequences": load.sequences, "prompt": prompt, "answer": answer}
     eager = in_eager_pytorch(subject.language, device, settings.gpus, kept, **sizes)
     one, whole = eager.in_use or found.needed, float(device.memory_bytes)

@@ -11,6 +11,7 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, Parallelism, Quantization, listed, named_precision
 from perfpass.llm.in_use import SERVERS as SERVERS
 from perfpass.llm.precision import quantization
+from perfpass.llm.serving import check_arithmetic, usable
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES, NF4_TWICE_BYTES
 from perfpass.text import unknown
 
@@ -150,12 +151,20 @@ class Stored:
     name: str
 
 
-def stored(model: LanguageModel, settings: Settings) -> Stored:
-    """What a runtime loads. A checkpoint in fp32 is served in 16 bits, as servers do by themselves."""
+def stored(model: LanguageModel, settings: Settings, device: Device) -> Stored:
+    """What a runtime loads on a device. A checkpoint in fp32 is served in 16 bits, as servers do by themselves, and 16
+    bits are in fp32 where the device has none (`computed`).
+    """
     name, sizes = settings.precision, dict(ELEMENT_BYTES)
     if name is None:
         gemm, moe = model.stored_as, model.experts_stored_as
-        if gemm == "fp32" and settings.runtime in SERVERS:
+        is_narrowed = gemm == "fp32" and settings.runtime in SERVERS
+        wanted = ("bf16", "bf16") if is_narrowed else (gemm, moe)
+        if settings.runtime != "llama.cpp" and device.is_gpu:
+            wide = usable(device, wanted[0]), usable(device, wanted[1])
+            if "fp32" in wide and wide != (gemm, moe):
+                return Stored(Quantization(*wide), sizes | dict(model.packed_bytes), False, _name(*wide))
+        if is_narrowed and usable(device, "bf16") != "fp32":
             return Stored(Quantization(), sizes, False, "bf16")
         sizes |= dict(model.packed_bytes)
         return Stored(Quantization(gemm, moe), sizes, True, _name(gemm, moe))
@@ -171,10 +180,13 @@ def stored(model: LanguageModel, settings: Settings) -> Stored:
 def computed(model: LanguageModel, device: Device, settings: Settings) -> str:
     """A sentence where a device lacks the arithmetic of what a checkpoint stores, and what its runtime does then.
 
-    llama.cpp and weights by their own blocks (FORMATS) are unpacked to what the device has. Raises DeviceError for a
-    precision that it does not compute in, as serving does.
+    llama.cpp unpacks weights to what the device has, and so do formats of weights alone (of FORMATS all but w8a8, whose
+    products are in int8). Raises DeviceError for a precision that it does not compute in, as serving does.
     """
-    if settings.runtime == "llama.cpp" or settings.precision in FORMATS or not device.is_gpu:
+    if settings.runtime == "llama.cpp" or not device.is_gpu:
+        return ""
+    if settings.precision in FORMATS:
+        check_arithmetic(device, FORMATS[settings.precision][0], asked=settings.precision)
         return ""
     return quantization(model, settings.precision, None, device)[1]
 

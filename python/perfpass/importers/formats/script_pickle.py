@@ -138,36 +138,39 @@ class ScriptPickle:
         """Nine of ten steps of an archive are of a few kinds, done here; `_step` has every kind."""
         content, stack, memo, at = self._content, self._stack, self._memo, 0
         push, last = stack.append, len(content) - 4
-        for _ in range(_MOST_STEPS):
-            code = content[at] if at < last else -1
-            if code == _LONG_BINPUT:
-                memo[_NUMBER(content, at + 1)[0]] = stack[-1]
-                at += 5
-            elif code == _BINPUT:
-                memo[content[at + 1]] = stack[-1]
-                at += 2
-            elif code == _LONG_BINGET:
-                push(memo[_NUMBER(content, at + 1)[0]])
-                at += 5
-            elif code == _BINGET:
-                push(memo[content[at + 1]])
-                at += 2
-            elif code == _BINUNICODE and (size := _NUMBER(content, at + 1)[0]) <= last - at - 1:
-                push(content[at + 5 : at + 5 + size].decode("utf-8", "surrogatepass"))
-                at += 5 + size
-            elif code == _MARKED:
-                push(_MARK)
-                at += 1
-            elif code == _BININT1:
-                push(content[at + 1])
-                at += 2
-            else:
-                self._at = at
-                step = self._take(1)
-                if step == b".":
-                    return stack.pop()
-                self._step(step)
-                at = self._at
+        try:
+            for _ in range(_MOST_STEPS):
+                code = content[at] if at < last else -1
+                if code == _LONG_BINPUT:
+                    memo[_NUMBER(content, at + 1)[0]] = stack[-1]
+                    at += 5
+                elif code == _BINPUT:
+                    memo[content[at + 1]] = stack[-1]
+                    at += 2
+                elif code == _LONG_BINGET:
+                    push(memo[_NUMBER(content, at + 1)[0]])
+                    at += 5
+                elif code == _BINGET:
+                    push(memo[content[at + 1]])
+                    at += 2
+                elif code == _BINUNICODE and (size := _NUMBER(content, at + 1)[0]) <= last - at - 1:
+                    push(content[at + 5 : at + 5 + size].decode("utf-8", "surrogatepass"))
+                    at += 5 + size
+                elif code == _MARKED:
+                    push(_MARK)
+                    at += 1
+                elif code == _BININT1:
+                    push(content[at + 1])
+                    at += 2
+                else:
+                    self._at = at
+                    step = self._take(1)
+                    if step == b".":
+                        return stack.pop()
+                    self._step(step)
+                    at = self._at
+        finally:
+            self._at = max(self._at, at)  # an error says where
         raise LimitError(f"{self._what} of the archive has over {_MOST_STEPS} steps")
 
     def _step(self, code: bytes) -> None:

@@ -229,7 +229,13 @@ def _unit(device: Device, precision: str) -> tuple[int, float]:
 
 def peak_16(device: Device) -> float:
     """FLOP/s of products in 16 bits. Raises DeviceError where there are none."""
-    return device.peak("bf16" if "bf16" in device.peak_flops else "fp16")
+    found = next((name for name in ("bf16", "fp16") if name in device.peak_flops), None)
+    if found is None:
+        raise DeviceError(
+            f"{device.name} has no arithmetic in 16 bits, by which training of language models is predicted in every "
+            "precision; choose another device"
+        )
+    return device.peak(found)
 
 
 def work(
