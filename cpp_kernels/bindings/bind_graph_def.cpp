@@ -9,10 +9,19 @@ namespace perfpass::bindings {
 namespace {
 
 constexpr std::size_t kLongestText = 1 << 16;
-constexpr std::int64_t kNumber = -1;  // in the place of an end: the field is a number
+constexpr std::size_t kMostItems = 1 << 16;  // of what a node reads, of an attribute's value
+constexpr std::int64_t kNumber = -1;         // in the place of an end: the field is a number
 
 [[noreturn]] void no_message() {
   throw Error(ErrorCode::format, "a number where a message belongs; the file is damaged");
+}
+
+void append(nb::list& items, nb::object item) {
+  if (nb::len(items) == kMostItems) {
+    throw Error(ErrorCode::limit,
+                "a node that reads, or an attribute that has, over 65536 items; so many are not read");
+  }
+  items.append(item);
 }
 
 std::string_view text_of(const MessageField& field, const Buffer& borrowed) {
@@ -76,7 +85,7 @@ void add_attribute(const MessageField& entry, const Buffer& borrowed, nb::dict& 
   nb::list parts;
   if (!value.is_number) {
     MessageFields inner(borrowed.bytes(), value.first, value.last);
-    while (inner.next(field)) parts.append(row_of(field));
+    while (inner.next(field)) append(parts, row_of(field));
   }
   attributes[key] = nb::len(parts) == 1 ? nb::object(parts[0]) : nb::object(parts);
 }
@@ -96,7 +105,7 @@ nb::tuple node_def(nb::handle data, std::size_t begin, std::size_t end) {
       op = text(text_of(field, borrowed));
     } else if (field.number == 3) {
       const std::string_view read = text_of(field, borrowed);
-      if (read.empty() || read.front() != '^') inputs.append(text(read));
+      if (read.empty() || read.front() != '^') append(inputs, text(read));
     } else if (field.number == 5) {
       add_attribute(field, borrowed, attributes);
     }

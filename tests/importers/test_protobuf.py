@@ -156,3 +156,16 @@ def test_a_node_of_tensorflow_is_its_name_operator_inputs_and_the_fields_of_its_
     )
     with pytest.raises(FormatError, match="a map with a number for an entry"):
         _core.node_def(b"\x28\x01", 0, 2)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x1a\x01a" * 65_537,
+        b"\x2a\x89\x80\x08" + b"\x0a\x01T" + b"\x12\x82\x80\x08" + b"\x30\x01" * 65_537,
+    ],
+    ids=["inputs", "fields of a value"],
+)
+def test_a_node_that_fills_memory_with_items_of_a_few_bytes_is_refused(content: bytes) -> None:
+    with pytest.raises(LimitError, match="over 65536 items"):
+        _core.node_def(content, 0, len(content))
