@@ -116,6 +116,8 @@ def test_a_runtime_that_has_no_server_here_is_asked_alone_without_being_told_so(
     assert printed(capsys, *asked) == printed(capsys, *asked, "--offline")
     assert main(["llm", *asked, "--dp", "2"]) == 2
     assert f"{runtime} predicts one batch without a server: leave out --dp" in capsys.readouterr().err
+    assert main(["llm", *asked, "--decode-batch", "0"]) == 2  # given, though it is nothing
+    assert f"{runtime} predicts one batch without a server: leave out --decode-batch" in capsys.readouterr().err
     assert main(["llm", *asked, "--decode-batch", "2"]) == 2
     assert f"{runtime} predicts one batch without a server: leave out --decode-batch" in capsys.readouterr().err
     assert main(["llm", *asked, "--equal-answers"]) == 2

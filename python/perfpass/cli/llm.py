@@ -234,7 +234,7 @@ def alone(options: Any) -> Offline:
 
     registry.check(options.predictor)
     asked = ((name, getattr(options, name)) for name in _SERVER_OPTIONS)
-    given = [name for name, value in asked if value is True or value not in ("", None, 1, False)]
+    given = [name for name, value in asked if value is True or (value is not False and value not in ("", None, 1))]
     if given:
         name = f"--{given[0].replace('_', '-')}"
         raise ArgumentError(f"{_road(options)} predicts one batch without a server: leave out {name}")

@@ -97,7 +97,8 @@ def slots(options: Any, target: Device) -> None:
         *("ttft", "tpot", "simulator", "out", "metrics", "engine"),
         *("prefill_workers", "decode_batch", "equal_answers"),
     )
-    if given := [name for name in wrong if getattr(options, name) not in (None, [], False)]:
+    asked = ((name, getattr(options, name)) for name in wrong)
+    if given := [name for name, value in asked if value is not False and value not in (None, [])]:
         raise ArgumentError(f"--tune llama.cpp proposes slots of one device; leave out --{given[0].replace('_', '-')}")
     if options.runtime not in (None, "llama.cpp") or switches(options):
         raise ArgumentError("--tune llama.cpp is of llama.cpp alone; leave out --runtime, --draft and --prefix-hit")
