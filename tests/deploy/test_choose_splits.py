@@ -22,7 +22,7 @@ from perfpass.llm.costs import Parallelism
 from perfpass.llm.memory import served
 from perfpass.llm.precision import quantization
 from perfpass.llm.serving import Serving, check_split
-from perfpass.predictors.step_time.setup import hop_bytes_s, joined_gpus, link_bytes_s
+from perfpass.predictors.step_time.setup import hop_bytes_s, joined_gpus, messages_bytes_s
 
 MODELS = ["llama-3.1-8b", "llama-3.1-70b", "mixtral-8x7b", "deepseek-v3", "qwen2.5-0.5b"]
 BOARDS = ["h100", "h200", "l4", "gb200", "a100-80gb:2g.20gb"]
@@ -141,5 +141,6 @@ def test_every_engine_takes_the_words_of_every_split(tensor, pipeline, data, exp
 def test_only_what_leaves_a_node_goes_over_the_network():
     h100 = device("h100")
     inside, over = Parallelism.of(8, 2), Parallelism.of(16)
-    assert link_bytes_s(h100, inside) == h100.nvlink_bandwidth_bytes_s / 2 > link_bytes_s(h100, over)
-    assert hop_bytes_s(h100, inside) == link_bytes_s(h100, over)
+    assert messages_bytes_s(h100, inside) == h100.nvlink_bandwidth_bytes_s / 2 > messages_bytes_s(h100, over)
+    # All-reduces go by every card of a node, what one stage hands to the next by one.
+    assert hop_bytes_s(h100, inside) == messages_bytes_s(h100, over) / 8

@@ -95,7 +95,7 @@ def test_arithmetic_that_would_make_much_of_little_is_not_followed(name: str, op
     given = [Tensor(0, "int32", value.shape, value=value) for value in values]
     slots: list[Tensor | list[Tensor] | None] = [*given] if count == 2 else [given]
     tracemalloc.start()
-    assert fold(NodeDef("n", name, [], Attributes([])), values) is None
+    assert fold(NodeDef("n", name, [], Attributes(b"", {})), values) is None
     assert value_of(Call(Op(op, op, [], []), slots, [Value("int32", None)])) is None
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()

@@ -58,11 +58,15 @@ def ranks_of(device: Device) -> tuple[int, ...]:
 
 
 def check_together(device: Device, gpus: int) -> None:
-    """Raises ArgumentError for several of a device that cannot share a replica."""
-    if gpus > 1 and not device.has_link:
-        alone = "has no link to others, as no instance of MIG has," if device.mig_profile else "has no link to others,"
-        whole = f", or {device.parent}, the whole device" if device.mig_profile else ""
-        raise ArgumentError(f"{device.id} {alone} so {gpus} of it do not work together; ask for one of it{whole}")
+    """Raises ArgumentError for several instances of MIG, which cannot share a replica.
+
+    GPUs whose link nobody states reach each other over the network.
+    """
+    if gpus > 1 and device.mig_profile is not None:
+        raise ArgumentError(
+            f"{device.id} has no link to others, as no instance of MIG has, so {gpus} of it do not work together; ask "
+            f"for one of it, or {device.parent}, the whole device"
+        )
 
 
 def fewest(device: Device, holds: Callable[[int], bool]) -> int:
