@@ -165,10 +165,14 @@ def rows(group: Group, worker: Worker, wanted: list[str]) -> Iterator[Row]:
             yield made
 
 
-def publish(group: Group, models: list[str], made: dict[str, dict[str, Any]]) -> None:
-    """The group's results, a row a line, in the order of its models."""
+def publish(group: Group, models: list[str], made: dict[str, dict[str, Any]], anew: int) -> None:
+    """The group's results, a row a line, in order; of the stored day unless all of them were read ``anew``."""
+    stored = RESULTS / f"{group.name}.json"
+    day = time.strftime("%Y-%m-%d", time.gmtime())
+    if anew < len(models) and stored.exists():
+        day = json.loads(stored.read_text())["read_on"]
     head: dict[str, Any] = {"group": group.name, "title": group.title, "models": len(models), "machine": machine()}
-    head |= {"versions": versions("perfpass", *group.packages), "read_on": time.strftime("%Y-%m-%d", time.gmtime())}
+    head |= {"versions": versions("perfpass", *group.packages), "read_on": day}
     lines = [
         json.dumps({k: v for k, v in made[model].items() if k != "group" and v not in (None, "", [], ())})
         for model in models
@@ -176,7 +180,7 @@ def publish(group: Group, models: list[str], made: dict[str, dict[str, Any]]) ->
     ]
     RESULTS.mkdir(parents=True, exist_ok=True)
     text = json.dumps(head, indent=1)[:-2] + ',\n "rows": [\n' + ",\n".join(f"  {line}" for line in lines) + "\n ]\n}\n"
-    (RESULTS / f"{group.name}.json").write_text(text)
+    stored.write_text(text)
 
 
 def main() -> None:
@@ -193,15 +197,17 @@ def main() -> None:
         models = group.models()
         made = {m: r for m, r in journal(name).items() if not {m, r["outcome"]}.intersection(options.again)}
         wanted = [model for model in models if model not in made]
+        anew = 0
         with Worker(name, options.seconds, int(options.memory_gib * 2**30)) as worker:
             for new in rows(group, worker, wanted[: options.at_most]):
                 made[new.model] = asdict(new)
+                anew += 1
                 if new.outcome != "imported" or new.unknown or (new.agrees is False and not new.explained):
                     counted = (new.macs, new.reference_macs, new.parameters, new.reference_parameters)
                     print(name, new.model, new.outcome, new.reason or new.unknown or counted, flush=True)
         outcomes = [made[model]["outcome"] for model in models if model in made]
         print(f"{name}: {len(models)} models, " + ", ".join(f"{outcomes.count(o)} {o}" for o in OUTCOMES), flush=True)
-        publish(group, models, made)
+        publish(group, models, made, anew)
 
 
 if __name__ == "__main__":
