@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
@@ -64,9 +65,16 @@ def test_a_crash_and_a_hang_are_rows_and_the_rest_is_read(runner, tmp_path):
     assert (first[0].macs, first[0].agrees) == (4089184256, False)
     made = runner.journal(group.name)
     assert set(made) == set(group.models())
-    runner.publish(group, group.models(), made)
+    runner.publish(group, group.models(), made, anew=len(made))
     (tmp_path / "journals" / "tried_group.jsonl").unlink()
     assert set(runner.journal(group.name)) == set(made)
+
+    stored = runner.RESULTS / "tried_group.json"
+    stored.write_text(re.sub(r'"read_on": "[^"]+"', '"read_on": "2026-01-02"', stored.read_text()))
+    runner.publish(group, group.models(), made, anew=len(made) - 1)
+    assert '"read_on": "2026-01-02"' in stored.read_text()  # a row is of that day
+    runner.publish(group, group.models(), made, anew=len(made))
+    assert '"read_on": "2026-01-02"' not in stored.read_text()
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(COVERAGE.glob("*.py"))])
