@@ -215,8 +215,7 @@ def train_cost(
     train_arguments.check(locals())
     read = model if isinstance(model, LanguageModel) else language_model(model)
     board = find_device(device)
-    if board.mig_profile is not None:
-        check_together(board, gpus)
+    check_together(board, gpus)
     if precision is None:
         precision = "bf16" if "bf16" in board.peak_flops else "fp16"
     layout, recipe = _asked(

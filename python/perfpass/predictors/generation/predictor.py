@@ -263,8 +263,7 @@ def _may_leave(batch: Batch) -> bool:
 
 def _check_devices(batch: Batch) -> None:
     """Raises ArgumentError for a number of devices that a runtime does not split the model over."""
-    if batch.device.mig_profile is not None:
-        assumed.check_together(batch.device, batch.devices)
+    assumed.check_together(batch.device, batch.devices)
     if batch.runtime in UNEVEN:
         return
     name = engine_of(batch)
