@@ -62,14 +62,13 @@ def test_a_model_of_few_positions_gets_a_load_that_it_can_hold(capsys):
     assert "1024 positions of gpt2" in capsys.readouterr().err
 
 
-def test_python_assumes_the_same_but_one_gpu():
+def test_python_assumes_the_same_and_the_fewest_gpus_that_hold_it():
     found = perfpass.predict_llm("llama-3.1-8b", "h100")
     given = {"input_length": 1024, "output_length": 128, "concurrency": 1, "runtime": "vllm", "precision": "bf16"}
-    assert found.assumed == given
-    said = perfpass.predict_llm("llama-3.1-8b", "h100", **given)
+    assert found.assumed == {**given, "tp": 1}
+    said = perfpass.predict_llm("llama-3.1-8b", "h100", **given, tp=1)
     assert said.assumed == {} and said.to_dict() == {**found.to_dict(), "assumed": {}}
-    assert perfpass.predict_llm("llama-3.1-70b", "h100").serving.gpus == 1
-    assert perfpass.predict_llm("llama-3.1-70b", "h100", tp=None).assumed["tp"] == 2
+    assert perfpass.predict_llm("llama-3.1-70b", "h100").assumed["tp"] == 2
 
 
 @pytest.mark.parametrize("road", [(), ("--offline",)])
@@ -83,9 +82,11 @@ def test_a_quantised_checkpoint_is_served_as_it_is_stored(road, quantization, na
     assert assumed == name or (name is None and assumed in ("bf16", "fp16"))
 
 
-def test_mxfp4_is_of_the_experts_and_runs_where_16_bits_do(capsys):
-    stored, asked = (of_json(capsys, "gpt-oss-20b", "--device", "t4", *p) for p in ((), ("--precision", "mxfp4")))
+def test_mxfp4_is_of_the_experts_and_runs_where_bf16_does(capsys):
+    stored, asked = (of_json(capsys, "gpt-oss-20b", "--device", "a10", *p) for p in ((), ("--precision", "mxfp4")))
     assert stored["memory"] == asked["memory"] and stored["assumed"]["precision"] == "mxfp4"
+    assert main(["llm", "gpt-oss-20b", "--device", "t4"]) == 9
+    assert "no bf16 arithmetic, which precision 'mxfp4' needs by vllm" in capsys.readouterr().err
     assert main(["llm", "llama-3.1-8b", "--device", "t4", "--precision", "fp8_block"]) == 9
     assert "no fp8 arithmetic, which precision 'fp8_block' needs" in capsys.readouterr().err
 

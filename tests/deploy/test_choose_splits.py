@@ -31,7 +31,7 @@ BOARDS = ["h100", "h200", "l4", "gb200", "a100-80gb:2g.20gb"]
 @cache
 def tried(model, board, runtime="vllm", length=2000):
     read, target = language_model(model), device(board)
-    plain = Serving(length, 1, 1.0, runtime, quantization=quantization(read, None, None, target)[0])
+    plain = Serving(length, 1, 1.0, runtime, quantization=quantization(read, None, None, target, runtime)[0])
     return read, target, plain, tuple(sensible(read, target, plain))
 
 

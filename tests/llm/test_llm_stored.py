@@ -1,11 +1,15 @@
 """What a checkpoint stores is counted by its method's name and bits, or refused by name; never 16 bits in silence."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 import perfpass
 from offline_batches import predict_batch
+from perfpass.deploy.fit.settings import Settings, computed
+from perfpass.deploy.fit.settings import stored as stored_by_fit
+from perfpass.devices import device
 from perfpass.errors import ArgumentError, DeviceError, FormatError, UnsupportedError
 from perfpass.importers.model_sources import CONFIGURATIONS
 from perfpass.llm import language_model
@@ -152,8 +156,50 @@ def test_what_is_stored_is_served_as_the_device_can_and_says_so():
     assert ampere.serving.quantization.gemm == "fp8_wo" and any("fp8 as fp8_wo" in r for r in ampere.support.reasons)
     hopper = perfpass.predict_llm(quantized(quant_method="fbgemm_fp8"), "h100", **LOAD)
     assert hopper.serving.quantization.gemm == "fp8"
-    with pytest.raises(DeviceError, match="no fp8 arithmetic"):
-        perfpass.predict_llm(quantized(quant_method="fbgemm_fp8"), "t4", **LOAD)
+    assert not any("checkpoint" in reason for reason in hopper.support.reasons)
+
+
+def test_servers_load_fp32_in_16_bits_and_both_doors_say_so():
+    single = replace(language_model(LLAMA), stored_as="fp32", experts_stored_as="fp32")
+    for board, expected in (("h100", "bf16"), ("t4", "fp16")):
+        served = perfpass.predict_llm(single, board, **LOAD)
+        fitted = stored_by_fit(single, Settings(), device(board))
+        assert served.assumed["precision"] == fitted.name == expected
+        said = f"the checkpoint stores fp32, which servers load in 16 bits by themselves: {expected}"
+        assert said in served.support.reasons and said == computed(single, device(board), Settings())
+    assert stored_by_fit(single, Settings("transformers"), device("h100")).name == "fp32"
+
+
+# Sources: `perfpass.llm.serving._expands`.
+@pytest.mark.parametrize(
+    ("board", "runtime", "fp8", "nvfp4", "mxfp4"),
+    [
+        ("t4", "vllm", "fp8_wo", "nvfp4_wo", ""),
+        ("t4", "sglang", "", "", ""),
+        ("v100-sxm2-32gb", "vllm", "", "", ""),
+        ("a100-80gb", "vllm", "fp8_wo", "nvfp4_wo", "mxfp4"),
+        ("a100-80gb", "sglang", "fp8_wo", "nvfp4_wo", "mxfp4"),
+        ("a100-80gb", "trtllm", "", "", ""),
+        ("h100", "vllm", "fp8", "nvfp4_wo", "mxfp4"),
+        ("h100", "trtllm", "fp8", "", "mxfp4"),
+        ("mi250-gcd", "vllm", "", "", "mxfp4"),
+        ("mi300x", "vllm", "fp8", "", "mxfp4"),
+        ("b200", "trtllm", "fp8", "nvfp4", "mxfp4"),
+    ],
+)
+def test_narrow_floats_run_where_a_server_has_kernels_and_both_doors_say_so(board, runtime, fp8, nvfp4, mxfp4):
+    kinds = (quantized(quant_method="fp8"), quantized(quant_method="modelopt", quant_algo="NVFP4"), "gpt-oss-20b")
+    for model, expected in zip(kinds, (fp8, nvfp4, mxfp4), strict=True):
+        if not expected:
+            for ask in (perfpass.predict_llm, perfpass.fit):
+                with pytest.raises(DeviceError, match="arithmetic, which precision"):
+                    ask(model, board, runtime=runtime)
+            continue
+        served = perfpass.predict_llm(model, board, runtime=runtime, **LOAD)
+        fitted = perfpass.fit(model, board, runtime=runtime)
+        assert served.serving.quantization.moe == expected
+        assert served.assumed["precision"] == fitted.settings["precision"]
+        assert {n for n in fitted.notes if "checkpoint" in n} <= set(served.support.reasons)
 
 
 def test_a_batch_without_a_server_takes_the_same_names_and_says_what_it_leaves_out():

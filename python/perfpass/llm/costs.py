@@ -122,13 +122,15 @@ PRECISIONS: dict[str, tuple[str, str]] = {
 
 
 def named_precision(name: str, *, mixture: bool = True) -> tuple[str, str]:
-    """Precisions of matrices and of experts that a name of PRECISIONS stands for; file types also as Q4_K_M.
+    """Precisions of matrices and of experts that a name of PRECISIONS, or of ELEMENT_BYTES, stands for; file types also
+    as Q4_K_M.
 
     Of a model that is no ``mixture`` all matrices are in what is otherwise one of the experts alone (mxfp4).
 
     Raises ArgumentError for a name that is none.
     """
-    found = PRECISIONS.get(name.lower()) if isinstance(name, str) else None
+    known = name.lower() if isinstance(name, str) else ""
+    found = PRECISIONS.get(known) or ((known, known) if known in ELEMENT_BYTES else None)
     if found is None:
         raise ArgumentError(unknown("precision", name, PRECISIONS, listed(PRECISIONS)))
     return found if mixture else (found[1], found[1])
@@ -499,6 +501,16 @@ def expected_share(e: Experts, tokens: Number) -> Number:
     return 1 - (1 - e.active / e.count) ** np.asarray(tokens, float)
 
 
+# What takes a file's own bytes in another unit: the other 16 bits, and weights alone.
+_SAME_BYTES = {"fp16": "bf16", "fp8_wo": "fp8", "fp8_block": "fp8", "nvfp4_wo": "nvfp4"}
+
+
+def is_as_stored(model: LanguageModel, quantization: Quantization) -> bool:
+    """Whether matrices and experts take the bytes that the checkpoint's file has, whatever multiplies them."""
+    pairs = (quantization.gemm, model.stored_as), (quantization.moe, model.experts_stored_as)
+    return all(_SAME_BYTES.get(now, now) == _SAME_BYTES.get(then, then) for now, then in pairs)
+
+
 def weight_bytes(
     model: LanguageModel,
     parallelism: Parallelism,
@@ -513,7 +525,7 @@ def weight_bytes(
     else two. Where the model's file states its bytes and is asked for as it is stored, they are shared out alike.
     """
     counted = _weight_bytes(model, parallelism, quantization, sizes, tables)
-    if not model.stored_bytes or (quantization.gemm, quantization.moe) != (model.stored_as, model.experts_stored_as):
+    if not model.stored_bytes or not is_as_stored(model, quantization):
         return counted
     return counted * model.stored_bytes / _weight_bytes(model, Parallelism(), quantization, sizes, None)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import Quantization, named_precision
+from perfpass.llm.in_use import SERVERS
 from perfpass.llm.serving import check_arithmetic, usable
 
 # Precisions behind whose measured runs the cache was at 8 bits.
@@ -14,12 +15,14 @@ _CACHE_8_BITS = ("fp8", "fp8_block", "nvfp4")
 
 
 def quantization(
-    model: LanguageModel, precision: str | Quantization | None, kv: str | None, device: Device
+    model: LanguageModel, precision: str | Quantization | None, kv: str | None, device: Device, runtime: str
 ) -> tuple[Quantization, str]:
     """The precisions of matrices, experts and cache on a device, and a sentence where they are not what is stored.
 
     A precision that is asked for must be one that the device computes in. What the checkpoint stores is served as
-    runtimes do on a device without it: 16 bits as the other type of 16 bits or as fp32, fp8 and nvfp4 as weights alone.
+    ``runtime`` does by itself: fp32 in 16 bits by servers (vLLM's and SGLang's ``--dtype auto``, TensorRT-LLM's
+    ``infer_dtype``), and on a device without its arithmetic 16 bits as the other type of 16 bits or as fp32, fp8 and
+    nvfp4 as weights alone where the runtime has kernels for it.
     Without ``kv`` the cache is at 8 bits where the dense matrices are in fp8 or nvfp4, the default behind the measured
     runs, else as wide as activations.
 
@@ -30,16 +33,27 @@ def quantization(
         check_arithmetic(device, precision.gemm, precision.moe)
         return (replace(precision, kv_cache=kv) if kv else precision), said
     if precision is None:
-        stored = model.stored_as, model.experts_stored_as
-        gemm, moe = (usable(device, part) for part in stored)
-        check_arithmetic(device, gemm, moe)
-        changed = [f"{old} as {new}" for old, new in dict(zip(stored, (gemm, moe), strict=True)).items() if old != new]
-        if changed:
-            said = f"{device.name} lacks the arithmetic of what the checkpoint stores; served {', '.join(changed)}"
+        gemm, moe, said = _as_served(model, device, runtime)
+        check_arithmetic(device, gemm, moe, runtime=runtime)
     else:
         gemm, moe = named_precision(precision, mixture=model.is_mixture)
         if gemm != moe:  # of the experts alone: the rest is in whichever 16 bits the device has
             gemm = usable(device, gemm)
-        check_arithmetic(device, gemm, moe, asked=precision)
+        check_arithmetic(device, gemm, moe, asked=precision, runtime=runtime)
     found = Quantization(gemm, moe)
     return replace(found, kv_cache=kv or ("fp8" if gemm in _CACHE_8_BITS else found.activations)), said
+
+
+def _as_served(model: LanguageModel, device: Device, runtime: str) -> tuple[str, str, str]:
+    """Of matrices and of experts by a runtime on a device, and what was changed, in words."""
+    stored = model.stored_as, model.experts_stored_as
+    wanted = tuple("bf16" if part == "fp32" and runtime in SERVERS else part for part in stored)
+    gemm, moe = (usable(device, part, runtime) for part in wanted)
+    said = []
+    changed = {old: new for old, new in zip(stored, (gemm, moe), strict=True) if old != new}
+    if new := changed.pop("fp32", ""):
+        said.append(f"the checkpoint stores fp32, which servers load in 16 bits by themselves: {new}")
+    if changed:
+        as_run = ", ".join(f"{old} as {new}" for old, new in changed.items())
+        said.append(f"{device.name} lacks the arithmetic of what the checkpoint stores; served {as_run}")
+    return gemm, moe, "; ".join(said)

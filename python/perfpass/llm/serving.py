@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.decision import CONFIDENCE, FitAnswer, answer_on_fit, shown_fit
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking, listed
-from perfpass.llm.in_use import Room
+from perfpass.llm.in_use import SERVERS, Room
 from perfpass.prediction import Interval
 from perfpass.text import unknown
 
@@ -76,31 +76,70 @@ def check_split(model: LanguageModel, tensor: int, pipeline: int = 1) -> None:
             raise ArgumentError(f"{heads} attention heads do not divide into {tensor} tensor ranks; choose {fits}")
 
 
-def check_arithmetic(device: Device, *precisions: str, asked: str = "") -> None:
-    """Raises DeviceError where a device cannot compute in one of ``precisions``, with those that it can.
+def check_arithmetic(device: Device, *precisions: str, asked: str = "", runtime: str = "") -> None:
+    """Raises DeviceError where a device, or ``runtime`` on it, cannot compute in one of ``precisions``, with those that
+    it can.
 
     ``asked``: the name that stands for them.
     """
     for precision in precisions:
-        if unit := lacking(device.peak_flops, precision):
-            can = [n for n, parts in PRECISIONS.items() if not any(lacking(device.peak_flops, p) for p in parts)]
+        if unit := missing(device, precision, runtime):
+            can = [n for n, parts in PRECISIONS.items() if not any(missing(device, p, runtime) for p in parts)]
+            by = "" if lacking(device.peak_flops, precision) else f" by {runtime}"
             raise DeviceError(
-                f"{device.name} has no {unit} arithmetic, which precision {(asked or precision)!r} needs; it can run "
-                f"{listed(can)}"
+                f"{device.name} has no {unit} arithmetic, which precision {(asked or precision)!r} needs{by}; it can "
+                f"run {listed(can)}"
             )
 
 
-def usable(device: Device, precision: str) -> str:
-    """What a checkpoint that stores ``precision`` is served in on a device that may lack its arithmetic.
+def missing(device: Device, precision: str, runtime: str = "") -> str:
+    """The unit that a precision needs by ``runtime`` and a device lacks, else "". Without a runtime, as `lacking`: one
+    that unpacks narrow floats to whatever the device multiplies.
+    """
+    unit = _NARROW_FLOATS.get(precision, "")
+    if unit and unit not in device.peak_flops and not _expands(device, precision, runtime):
+        return "bf16" if precision == "mxfp4" and runtime != "trtllm" else unit
+    return lacking(device.peak_flops, precision)
 
-    vLLM takes fp16 where there is no bf16, and expands fp8 and nvfp4 weights to 16 bits (Marlin kernels) where bf16 is.
+
+# Weights kept in narrow floats and multiplied in 16 bits, with the unit that multiplies them as they are.
+_NARROW_FLOATS = {"fp8_wo": "fp8", "nvfp4_wo": "fp4", "mxfp4": "fp4"}
+
+
+def _expands(device: Device, precision: str, runtime: str) -> bool:
+    """Whether a runtime has kernels for ``precision`` of _NARROW_FLOATS on a device without its unit.
+
+    vLLM's Marlin kernels take fp8 and nvfp4 on NVIDIA GPUs since Turing, mxfp4 where bf16 is (vllm-project/vllm, pull
+    request 29901, in 0.14); SGLang's fp8 since Ampere (its Fp8Config). Of AMD boards without fp8 neither has any.
+    TensorRT-LLM has none: fp8 since Ada, fp4 since Blackwell (its support matrix), mxfp4 experts since Hopper, which
+    has fp8.
+    """
+    peaks = device.peak_flops
+    if runtime == "trtllm":
+        return precision == "mxfp4" and "fp8" in peaks
+    if runtime not in SERVERS:
+        return True
+    if precision == "mxfp4":
+        return "bf16" in peaks
+    turing = runtime == "vllm" and device.architecture == "turing"
+    return device.vendor == "NVIDIA" and ("bf16" in peaks or turing)
+
+
+def usable(device: Device, precision: str, runtime: str = "") -> str:
+    """What a checkpoint that stores ``precision`` is run in by ``runtime`` on a device that may lack its arithmetic.
+
+    bf16 as fp16 where there is no bf16 (and fp32 where there is neither), fp8 and nvfp4 as weights alone where the
+    server has kernels for it (`missing`; in others where bf16 is); else what was stored, which
+    `check_arithmetic` refuses.
     """
     peaks = device.peak_flops
     if not lacking(peaks, precision):
         return precision
     if precision in ("bf16", "fp16"):
         return next((other for other in ("fp16", "bf16", "fp32") if other in peaks), precision)
-    return WEIGHTS_ALONE.get(precision, precision) if "bf16" in peaks else precision
+    alone = WEIGHTS_ALONE.get(precision, precision)
+    runs = not missing(device, alone, runtime) if runtime in SERVERS else "bf16" in peaks
+    return alone if runs else precision
 
 
 @dataclass(frozen=True)

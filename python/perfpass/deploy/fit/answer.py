@@ -168,7 +168,7 @@ def _language(
         from perfpass.deploy.fit.anywhere import VENDOR, anywhere
 
         any_ask = Ask(found, find_device(VENDOR), settings, load, confidence)
-        where = anywhere(any_ask.device, lambda one: _held(any_ask, one))
+        where = anywhere(any_ask.device, lambda one: _held(any_ask, one), lambda one: tried.runs_on(any_ask, one))
         asks = [any_ask.with_(device=one) for one in where.smallest]
     answers, loaded = [], ("", "")
     for ask in asks:
@@ -360,7 +360,7 @@ def _network(
         # A step's memory is recorded anew on each device, which takes seconds: one is asked, and told.
         here = network.predicted(first).memory.in_use if network.trains else None
         asked = network.question(first, here)
-        where = anywhere(first, lambda one: asked.holds(device=one))
+        where = anywhere(first, lambda one: asked.holds(device=one), network.runs_on)
         if where.below is not None:
             below, last = fitted(network, where.below, workload)
         for target in where.smallest:

@@ -17,8 +17,8 @@ VENDOR = "h100-sxm5-80gb"  # whose vendor's devices are told first
 @dataclass(frozen=True)
 class Found:
     """``smallest``: the few with the least memory that hold it; ``boards``: all that do, the least memory first;
-    ``below``: the largest board of the vendor told first that does not and has less memory than they, else of another;
-    None where all do.
+    ``below``: the largest board of the vendor told first that would run it, does not hold it and has less memory than
+    they, else of another; None where there is none.
     """
 
     smallest: tuple[Device, ...]
@@ -26,8 +26,12 @@ class Found:
     below: Device | None
 
 
-def anywhere(first: Device, holds: Callable[[Device], tuple[float, float] | None]) -> Found:
-    """Every board asked; ``holds`` gives the probability and the bytes where it fits. ``first``: of which vendor."""
+def anywhere(
+    first: Device, holds: Callable[[Device], tuple[float, float] | None], runs: Callable[[Device], bool]
+) -> Found:
+    """Every board asked; ``holds`` gives the probability and the bytes where it fits, ``runs`` whether more memory is
+    all that is missing. ``first``: of which vendor.
+    """
     every = sorted(boards(first), key=lambda one: one.memory_bytes)
     held = {one.id: found for one in every if (found := holds(one)) is not None}
     smallest = tuple(one for one, _ in nearest(first, lambda one: held.get(one.id), 0))
@@ -37,7 +41,7 @@ def anywhere(first: Device, holds: Callable[[Device], tuple[float, float] | None
     def order(one: Device) -> tuple[bool, int, float]:
         return one.vendor == first.vendor, one.memory_bytes, one.memory_bandwidth_bytes_s
 
-    below = max(less, key=order, default=None)
+    below = next((one for one in sorted(less, key=order, reverse=True) if runs(one)), None)
     prices = read_prices()
     known = []
     for one in every:

@@ -19,8 +19,8 @@ from perfpass.devices import Device
 from perfpass.devices.larger import nearest
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.llm.assumed import check_together, ranks_of
-from perfpass.llm.costs import PRECISIONS, Parallelism, lacking, weight_bytes
-from perfpass.llm.serving import check_runtime, check_split, usable
+from perfpass.llm.costs import PRECISIONS, Parallelism, weight_bytes
+from perfpass.llm.serving import check_runtime, check_split, missing, usable
 from perfpass.text import size
 
 _GIB = 2.0**30
@@ -162,13 +162,14 @@ def _narrower(ask: Ask) -> list[str]:
 
 
 def _as_run(ask: Ask, precision: str) -> str:
-    """The precision as the device runs it: where a server expands weights to 16 bits, as Marlin's kernels do on NVIDIA
-    GPUs since Ampere, those of the weights alone; "" where it does not run (fp8 on a T4).
+    """The precision as the device runs it: where a server expands weights to 16 bits those of the weights alone; ""
+    where it does not run (fp8 on a V100).
     """
-    if ask.settings.runtime not in SERVERS or precision not in PRECISIONS:
+    runtime = ask.settings.runtime
+    if runtime not in SERVERS or precision not in PRECISIONS:
         return precision
-    name = usable(ask.device, precision) if ask.device.vendor == "NVIDIA" else precision
-    return "" if any(lacking(ask.device.peak_flops, part) for part in PRECISIONS[name]) else name
+    name = usable(ask.device, precision, runtime)
+    return "" if any(missing(ask.device, part, runtime) for part in PRECISIONS[name]) else name
 
 
 def _bytes(ask: Ask) -> float:
@@ -267,16 +268,21 @@ def _pairs(ask: Ask) -> Iterator[Change]:
                 return
 
 
-def held_by(ask: Ask, other: Device) -> Need | None:
-    """What it needs of another device that holds it; None where that does not, or where its runtime does not run it."""
+def runs_on(ask: Ask, other: Device) -> bool:
+    """Whether its runtime runs it on another device, were there memory enough."""
     assert ask.subject.language is not None
     try:
         check_runtime(ask.settings.runtime, other)
         check_together(other, ask.settings.gpus)
         computed(ask.subject.language, other, ask.settings)
     except PerfPassError:
-        return None
-    return ask.with_(device=other).holds()
+        return False
+    return True
+
+
+def held_by(ask: Ask, other: Device) -> Need | None:
+    """What it needs of another device that holds it; None where that does not, or where its runtime does not run it."""
+    return ask.with_(device=other).holds() if runs_on(ask, other) else None
 
 
 def _devices(ask: Ask) -> Iterator[Change]:

@@ -86,10 +86,11 @@ def _weights(model: LanguageModel, split: Parallelism, loaded: Stored, tables: i
     size = weight_bytes(model, split, loaded.quantization, sizes=loaded.sizes, tables=tables)
     beside = 0.0
     if model.stored_bytes and not loaded.as_stored and model.stored_as in ("bf16", "fp16", "fp32"):
-        # Towers and further heads, which the configuration does not count, stay in the precision they have.
+        # Towers and further heads, which the configuration does not count, are in the type of activations.
         own = Quantization(model.stored_as, model.experts_stored_as)
         counted = weight_bytes(replace(model, stored_bytes=0), Parallelism(), own)
         beside = max(0.0, model.stored_bytes - counted) / split.gpus
+        beside *= loaded.quantization.activation_bytes / ELEMENT_BYTES[model.stored_as]
     low = size
     if not (loaded.as_stored and model.stored_bytes) and loaded.sizes == ELEMENT_BYTES:
         low = weight_bytes(model, split, loaded.quantization, sizes=LEAST_BYTES, tables=tables)

@@ -14,6 +14,7 @@ from typing import Any
 from perfpass.decision import Answer, answer_on_fit
 from perfpass.deploy.fit.result import DeviceFit, Largest
 from perfpass.devices import Device
+from perfpass.errors import PerfPassError
 from perfpass.graph import OpGraph
 from perfpass.importers import load
 from perfpass.importers.model_argument import opened
@@ -55,6 +56,13 @@ class Network:
         if batch is not None and batch != self.batch:
             sizes["batch"] = batch
         return predict(self._asked, device, **sizes, **{**self._workload.how, **changed})
+
+    def runs_on(self, device: Device) -> bool:
+        """Whether a device has the arithmetic and the runtime; of a step, which takes seconds to record, it is so."""
+        try:
+            return self.trains or bool(self.predicted(device))
+        except PerfPassError:
+            return False
 
     @property
     def trains(self) -> bool:

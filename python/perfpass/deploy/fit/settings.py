@@ -8,10 +8,18 @@ from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm import cache
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, Parallelism, Quantization, listed, named_precision
+from perfpass.llm.costs import (
+    ELEMENT_BYTES,
+    PRECISIONS,
+    Parallelism,
+    Quantization,
+    is_as_stored,
+    listed,
+    named_precision,
+)
 from perfpass.llm.in_use import SERVERS as SERVERS
 from perfpass.llm.precision import quantization
-from perfpass.llm.serving import check_arithmetic, usable
+from perfpass.llm.serving import check_arithmetic
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES, NF4_TWICE_BYTES
 from perfpass.text import unknown
 
@@ -88,7 +96,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.runtime not in RUNTIMES:
             raise ArgumentError(unknown("runtime", self.runtime, RUNTIMES))
-        if self.precision is not None and self.precision not in (*FORMATS, *ELEMENT_BYTES):
+        if self.precision is not None and self.precision not in FORMATS:
             named_precision(self.precision)
         for kind in cache_types(self.kv_cache, self.runtime) if self.kv_cache is not None else ():
             cache.type_bytes(kind, self.runtime)
@@ -152,33 +160,26 @@ class Stored:
 
 
 def stored(model: LanguageModel, settings: Settings, device: Device) -> Stored:
-    """What a runtime loads on a device. A checkpoint in fp32 is served in 16 bits, as servers do by themselves, and 16
-    bits are in fp32 where the device has none (`computed`).
+    """What a runtime loads on a device, in the precisions of `perfpass.llm.precision.quantization`; llama.cpp keeps the
+    file as it is. Raises ArgumentError and DeviceError as that does.
     """
     name, sizes = settings.precision, dict(ELEMENT_BYTES)
-    if name is None:
-        gemm, moe = model.stored_as, model.experts_stored_as
-        is_narrowed = gemm == "fp32" and settings.runtime in SERVERS
-        wanted = ("bf16", "bf16") if is_narrowed else (gemm, moe)
-        if settings.runtime != "llama.cpp" and device.is_gpu:
-            wide = usable(device, wanted[0]), usable(device, wanted[1])
-            if "fp32" in wide and wide != (gemm, moe):
-                return Stored(Quantization(*wide), sizes | dict(model.packed_bytes), False, _name(*wide))
-        if is_narrowed and usable(device, "bf16") != "fp32":
-            return Stored(Quantization(), sizes, False, "bf16")
-        sizes |= dict(model.packed_bytes)
-        return Stored(Quantization(gemm, moe), sizes, True, _name(gemm, moe))
     if name in FORMATS:
         kind, size = FORMATS[name]
         return Stored(Quantization(kind, kind), sizes | {kind: size}, False, name)
-    known = name in ELEMENT_BYTES and name not in PRECISIONS
-    gemm, moe = (name, name) if known else named_precision(name, mixture=model.is_mixture)
-    same = (gemm, moe) == (model.stored_as, model.experts_stored_as)
-    return Stored(Quantization(gemm, moe), sizes | (dict(model.packed_bytes) if same else {}), same, name.lower())
+    if settings.runtime == "llama.cpp":
+        own = (model.stored_as, model.experts_stored_as)
+        used = Quantization(*(own if name is None else named_precision(name, mixture=model.is_mixture)))
+    else:
+        used, _ = quantization(model, name, None, device, settings.runtime)
+    same = is_as_stored(model, used)
+    if same or name is None:
+        sizes |= dict(model.packed_bytes)
+    return Stored(used, sizes, same, name.lower() if name else _name(used.gemm, used.moe))
 
 
 def computed(model: LanguageModel, device: Device, settings: Settings) -> str:
-    """A sentence where a device lacks the arithmetic of what a checkpoint stores, and what its runtime does then.
+    """A sentence where what is loaded is not in the precision that a checkpoint stores, and why.
 
     llama.cpp unpacks weights to what the device has, and so do formats of weights alone (of FORMATS all but w8a8, whose
     products are in int8). Raises DeviceError for a precision that it does not compute in, as serving does.
@@ -188,7 +189,7 @@ def computed(model: LanguageModel, device: Device, settings: Settings) -> str:
     if settings.precision in FORMATS:
         check_arithmetic(device, FORMATS[settings.precision][0], asked=settings.precision)
         return ""
-    return quantization(model, settings.precision, None, device)[1]
+    return quantization(model, settings.precision, None, device, settings.runtime)[1]
 
 
 def _name(gemm: str, moe: str) -> str:

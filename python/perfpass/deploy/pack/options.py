@@ -167,7 +167,7 @@ class _Asker:
         """The server at the load that it serves most at while it meets its targets; else at its smallest load."""
         from perfpass.predictors.serving.predictor import predict_llm
 
-        asked = dict(self._options)
+        asked = {"tp": 1, **self._options}  # an instance is one GPU, or a slice of one
         loads = [asked.pop("concurrency")] if "concurrency" in asked else _doubled(_MOST_IN_FLIGHT)
         best: dict[str, Any] | None = None
         for concurrency in loads:

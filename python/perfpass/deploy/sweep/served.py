@@ -60,7 +60,7 @@ def _plain(model: LanguageModel, device: Device, precision: str | None, runtime:
     """One request on one GPU. Raises ArgumentError, DeviceError for what cannot be."""
     check_gpu(device)
     check_runtime(runtime, device)
-    used, _ = quantization(model, precision, None, device)
+    used, _ = quantization(model, precision, None, device, runtime)
     return Serving(1, 1, 1.0, runtime, quantization=used)
 
 

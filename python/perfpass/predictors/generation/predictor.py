@@ -16,7 +16,7 @@ from perfpass.errors import ArgumentError
 from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import ELEMENT_BYTES, PRECISIONS, Parallelism, named_precision
+from perfpass.llm.costs import Parallelism, named_precision
 from perfpass.llm.serving import (
     beyond_positions,
     check_arithmetic,
@@ -165,7 +165,7 @@ def _precision(device: Device, name: str | None, model: LanguageModel) -> str:
         found = usable(device, stored)
         check_arithmetic(device, found)
         return found
-    found = name if name in ELEMENT_BYTES and name not in PRECISIONS else named_precision(name)[1]
+    found = named_precision(name)[1]
     check_arithmetic(device, found, asked=name)
     return found
 

@@ -64,7 +64,7 @@ def changes(model: LanguageModel, device: Device, serving: Serving) -> Iterator[
         asked = replace(serving, **changed)
         try:
             check_runtime(asked.runtime, on)
-            check_arithmetic(on, asked.quantization.gemm, asked.quantization.moe)
+            check_arithmetic(on, asked.quantization.gemm, asked.quantization.moe, runtime=asked.runtime)
             check_split(model, asked.parallelism.tensor, asked.parallelism.pipeline)
             found = served(model, on, asked)
         except PerfPassError:
@@ -72,7 +72,7 @@ def changes(model: LanguageModel, device: Device, serving: Serving) -> Iterator[
         return found if found.answer == "yes" else None
 
     yield from _shorter(serving, held)
-    for name, narrower in _narrower(model, device, serving.quantization):
+    for name, narrower in _narrower(model, device, serving.quantization, serving.runtime):
         if found := held(quantization=narrower):
             yield _change("quantization", f"--precision {name}", {"precision": name}, found)
             break
@@ -101,11 +101,13 @@ def _wider(device: Device, now: Parallelism) -> Iterator[tuple[int, Parallelism]
         ranks *= 2
 
 
-def _narrower(model: LanguageModel, device: Device, now: Quantization) -> Iterator[tuple[str, Quantization]]:
+def _narrower(
+    model: LanguageModel, device: Device, now: Quantization, runtime: str
+) -> Iterator[tuple[str, Quantization]]:
     """Narrower precisions that the device computes in, the widest first, with the cache that asking for them brings."""
     for name in _NARROWER:
         try:
-            found, _ = quantization(model, name, None, device)
+            found, _ = quantization(model, name, None, device, runtime)
         except PerfPassError:
             continue
         if ELEMENT_BYTES[found.moe] < ELEMENT_BYTES[now.moe]:

@@ -97,7 +97,7 @@ def predict_llm(
     runtime_version: str = "",
     precision: str | Quantization | None = None,
     kv_precision: str | None = None,
-    tp: int | None = 1,
+    tp: int | None = None,
     pp: int = 1,
     dp: int = 1,
     ep: int = 1,
@@ -116,7 +116,7 @@ def predict_llm(
     from other records. ``precision``: one of PRECISIONS (a file type of llama.cpp among them, as
     q4_k_m), a Quantization, or None for what the checkpoint stores.
     ``tp``, ``pp``, ``dp``, ``ep``: tensor, pipeline, attention-data and expert parallelism of one replica, ``workers``
-    replicas; ``tp=None`` takes the fewest GPUs that hold the model, up to 8. ``prefill`` with ``prefill_workers``:
+    replicas; without ``tp`` the fewest GPUs that hold the model, up to 8. ``prefill`` with ``prefill_workers``:
     disaggregated, with prefill on replicas of their own; ``decode_batch``: requests that a decode rank then runs at
     most, by its settings (TensorRT-LLM's max_batch_size, vLLM's max_num_seqs), while others wait for their first token;
     0: as many as its cache holds. ``equal_answers``: every answer has this length, as benchmarks ask for, so that
@@ -132,15 +132,16 @@ def predict_llm(
     target = find_device(device) if not isinstance(device, Device) else device
     check_gpu(target)
     check_version(runtime_version)
-    check_runtime(assumed_load.RUNTIME if runtime is None else runtime, target)
-    used, changed = quantization(read, precision, kv_precision, target)
+    stack = assumed_load.RUNTIME if runtime is None else runtime
+    check_runtime(stack, target)
+    used, changed = quantization(read, precision, kv_precision, target, stack)
     prompt, answer = assumed_load.lengths(read, input_length, output_length)
     added = switches.prompt_tokens if switches else 0
     serving = Serving(
         input_length=prompt + added,
         output_length=answer,
         concurrency=assumed_load.CONCURRENCY if concurrency is None else concurrency,
-        runtime=assumed_load.RUNTIME if runtime is None else runtime,
+        runtime=stack,
         runtime_version=runtime_version,
         mode="disagg" if prefill is not None or prefill_workers else "agg",
         parallelism=Parallelism.of(1 if tp is None else tp, pp, dp, 1 if tp is None else ep),
@@ -180,6 +181,8 @@ def predict_llm(
     taken |= {"precision": assumed_load.precision_name(serving.quantization), "tp": serving.parallelism.tensor}
     taken = {"input_length": prompt, **taken}
     assumed = {name: value for name, value in taken.items() if asked[name] is None}
+    if kv_precision is None and used.kv_cache != used.activations:
+        assumed["kv_precision"] = used.kv_cache
     if switches is not None:
         found = switches.applied(found, read, target)
     return with_energy(replace(found, assumed=assumed, asked=asked_for), read, target)

@@ -72,7 +72,7 @@ def step_time(
     check_version(runtime_version)
     check_runtime(runtime, target)
     check_split(read, tp, pp)
-    used, changed = quantization(read, precision, kv_precision, target)
+    used, changed = quantization(read, precision, kv_precision, target, runtime)
     split = Parallelism.of(tp, pp, dp, ep)
     assumed.check_together(target, split.gpus)
     serving = Serving(1, 1, 1.0, runtime, runtime_version, parallelism=split, quantization=used)

@@ -157,6 +157,6 @@ def _deployed(
             split = Parallelism()
     if drafter is not None and (asked.draft is not None or asked.method in _HEADS_IN_16_BITS):
         stored = (drafter.stored_as, drafter.experts_stored_as) if asked.draft else (used.activations,) * 2
-        gemm, moe = (usable(deployment.device, part) for part in stored)
+        gemm, moe = (usable(deployment.device, part, serving.runtime) for part in stored)
         used = Quantization(gemm, moe, used.kv_cache)
     return split, used

@@ -130,7 +130,7 @@ def _asked(row: Any) -> list[Asked] | str:
         name = getattr(row, "network", "") or row.model
         model = language_model(name)
         board = find_device(row.device)
-        precision, _ = quantization(model, row.precision, None, board)
+        precision, _ = quantization(model, row.precision, None, board, row.runtime)
         split = Parallelism.of(max(int(row.tensor_parallel), 1), max(int(row.pipeline_parallel), 1))
         if row.tensor_parallel < 1:
             split = Parallelism.of(max(int(row.n_devices), 1))
