@@ -22,8 +22,8 @@ from perfpass.predictors.estimate import Runs
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.learned import artefacts, intervals
-from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.learned.ratios import fingerprint
+from perfpass.predictors.learned.time_lacks import CAUSES
 from perfpass.predictors.way import Way
 
 GPU = "rtx-4090"

@@ -14,13 +14,14 @@ from operator_tables import convolution, table
 from perfpass import devices
 from perfpass.devices import device
 from perfpass.graph.table import Tables
-from perfpass.prediction import LEVEL_WIDTHS, SUPPORT_LEVELS
+from perfpass.prediction import LEVEL_WIDTHS, SUPPORT_LEVELS, Interval
 from perfpass.predictors.estimate import Runs
 from perfpass.predictors.inference.analytic import AnalyticPredictor
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.kernels.predictor import KernelPredictor
 from perfpass.predictors.learned import width_words
-from perfpass.predictors.learned.ratio_trees import CAUSE_WORDS, CAUSES
+from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.learned.time_lacks import CAUSES
 from perfpass.predictors.roofline import generations_before_ampere
 from perfpass.predictors.way import Way
 
@@ -56,7 +57,15 @@ def test_the_width_that_is_said_is_that_of_the_level(root, board):
 
 def test_one_table_of_widths_holds_for_every_area():
     assert (width_words.NEAR_FROM, width_words.OUTSIDE_FROM) == LEVEL_WIDTHS
-    assert set(CAUSE_WORDS) == set(CAUSES)
+
+
+@pytest.mark.parametrize(("high", "said"), [(1.54, "over 1.5"), (2.46, "2.5"), (2.52, "over 2.5"), (123.4, "123.4")])
+def test_every_area_says_its_width_so_that_the_level_follows_from_it(high, said):
+    spread = Spread(("a",), (1.0,), (1.0,), (0.05, 0.05), 1, 1)
+    found = Interval(1.2, 1.0, high, "s")
+    (reason,) = width_words.reason("time", found, spread, {"a": 1.0}, {"a": "what nobody knows"})
+    assert reason == f"time: bounds lie a factor of {said} apart, mostly by what nobody knows"
+    assert width_words.level_of(found, "in range") == ("outside" if high > 2.5 else "near")
 
 
 def test_the_older_the_generation_of_an_unmeasured_board_the_less_is_known_of_it():

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from perfpass.errors import ArgumentError, ArtefactError
-from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.learned.spread import Spread, half_width_of
+from perfpass.predictors.learned.time_lacks import CAUSES
 from perfpass.training import spread
 from perfpass.training.spread import Errors
 from perfpass.training.training_step import widths

@@ -17,7 +17,7 @@ from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.graph import DTYPES, OpGraph
 from perfpass.graph.saved import saved_activations
-from perfpass.prediction import LEVEL_WIDTHS, SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
+from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, quantisation, registry
 from perfpass.predictors import sparsity as sparse
 from perfpass.predictors.breakdown import TOP_OPERATORS, breakdown
@@ -26,6 +26,7 @@ from perfpass.predictors.estimate import Bounds, Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.judged import judged
 from perfpass.predictors.lane import UNITS, Lane
+from perfpass.predictors.learned import width_words
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.memory.allowance import in_a_slice
 from perfpass.predictors.mig.profile import hint
@@ -496,17 +497,14 @@ def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph) -> Support
     reasons, time = _reasons(estimate, graph), estimate.latency_ms
     if Bounds.of(time).level[0] > SUPPORT_LEVELS.index(estimate.support.level):
         by = f", mostly by {', '.join(estimate.wide_by)}" if estimate.wide_by else ""
-        reasons = (*reasons, f"the bounds of the time are a factor of {_factor(time.high / time.low)} apart{by}")
+        reasons = (
+            *reasons,
+            f"the bounds of the time are a factor of {width_words.factor(time.high / time.low)} apart{by}",
+        )
     found = Support(level, reasons)
     for one in graph.assumed:
         found = found.at_most(level if one.stated or one.exact else "near", one.sentence())
     return found
-
-
-def _factor(width: float) -> str:
-    """With one decimal, and said to be over a limit of the levels that this would round it to."""
-    shown = f"{width:.1f}"
-    return f"over {shown}" if width > float(shown) in LEVEL_WIDTHS else shown
 
 
 def _provenance(graph: OpGraph, counted: Costs, device: Device, estimate: Estimate) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from perfpass.predictors.estimate import (
     energy_j,
 )
 from perfpass.predictors.inference.features import FEATURES
-from perfpass.predictors.learned.ratio_trees import CAUSES
+from perfpass.predictors.learned.time_lacks import CAUSES
 from perfpass.predictors.memory import allocation
 from perfpass.predictors.roofline import GROUPS
 

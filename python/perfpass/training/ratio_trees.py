@@ -15,8 +15,9 @@ from perfpass.devices import Device, device
 from perfpass.graph import OPERATORS
 from perfpass.predictors.learned import artefacts, packed_trees
 from perfpass.predictors.learned.intervals import nearest
-from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS, UNSTATED_TORCH, Settings
+from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS, Settings
 from perfpass.predictors.learned.ratios import DEVICE_FEATURES, RatioFeatures, Sums, fingerprint
+from perfpass.predictors.learned.recorded import UNSTATED_TORCH
 from perfpass.predictors.roofline import SOFTWARE, software_index
 from perfpass.predictors.way import Way
 from perfpass.training.constants import POWER

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass.predictors.learned.intervals import EVIDENCE
-from perfpass.predictors.learned.ratio_trees import CAUSES, host_lack, scarcity
 from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.learned.time_lacks import CAUSES, host_lack, scarcity
 from perfpass.training import spread
 from perfpass.training.spread import Errors
 

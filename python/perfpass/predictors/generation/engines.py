@@ -41,10 +41,6 @@ _STATED_DEVICE, _STATED_BUILDS = 0.5, 0.25
 # Devices of one machine share a layer; further machines hold layers each.
 NODE_DEVICES = 8
 _16_BITS = ("fp16", "bf16")
-CAUSES = (
-    *("measurement", "builds", "model", "device", "laboratory", "engine", "stacked memory", "file type", "host"),
-    *("prompts", "depth"),
-)
 WORDS: Mapping[str, str] = {
     "measurement": "kernels and settings of one set-up differ",
     "builds": "builds and drivers of llama.cpp differ",
@@ -58,6 +54,7 @@ WORDS: Mapping[str, str] = {
     "prompts": "prompts, which were not timed with this engine",
     "depth": "more tokens than were learned from",
 }
+CAUSES = tuple(WORDS)
 # Tokens up to which prompts and depths were measured.
 _MEASURED_TOKENS = 65_536
 

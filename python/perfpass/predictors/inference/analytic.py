@@ -7,6 +7,7 @@ off on networks that other laboratories ran in TensorRT and ONNX Runtime, each l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import copy
 from dataclasses import replace
 from functools import cache, partial
@@ -29,7 +30,7 @@ from perfpass.predictors.inference.operators import (
     families_for_core,
     work,
 )
-from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned import artefacts, width_words
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import ISSUE_S, halved
@@ -52,8 +53,7 @@ _COMPILED_S = ISSUE_S["torch.compile"]
 # operators that run one by one and not in an engine, the share of the time in operators beside `_USUAL`, an engine of
 # which no network was measured, a precision that was not in it, another vendor, what a slice lacks, and in TensorRT
 # whether halves are summed in halves, at twice the rate, on boards that sum them in fp32 at half of it.
-CAUSES = ("measurement", "host", "eager", "rare", "engine", "precision", "vendor", "slice", "sums")
-_CAUSE_WORDS = {
+WORDS: Mapping[str, str] = {
     "measurement": "how laboratories' figures of one engine differ",
     "host": "the host, which issues the operators",
     "eager": "operators that run one by one",
@@ -64,6 +64,7 @@ _CAUSE_WORDS = {
     "slice": "what a slice lacks of its GPU",
     "sums": "whether halves are summed in halves",
 }
+CAUSES = tuple(WORDS)
 # Families whose kernels every engine has and has long tuned; over the others laboratories differ most.
 _USUAL = np.isin(FAMILIES, ("dense", "conv", "conv3x3", "attention"))
 # TVM's default schedules were measured on CPUs alone. On a GPU their classes are taken to stay behind libraries by this
@@ -248,7 +249,7 @@ class AnalyticPredictor:
     def _wide_by(self, columns: Columns, way: Way) -> tuple[str, ...]:
         """What makes the first run's interval wide, in words, the largest share first."""
         lacks = dict(zip(CAUSES, columns["lacks"].T, strict=True))
-        return tuple(_CAUSE_WORDS[cause] for cause, _ in self._spread[way.device.kind].named(lacks))
+        return width_words.wide_by(self._spread[way.device.kind], lacks, WORDS)
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """The metrics of N runs."""

@@ -9,8 +9,8 @@ import numpy as np
 from perfpass.graph import OPERATOR_CLASSES
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.predictors import roofline
-from perfpass.predictors.learned.ratio_trees import UNSTATED_TORCH
 from perfpass.predictors.learned.ratios import RatioFeatures, Sums, Vectors
+from perfpass.predictors.learned.recorded import UNSTATED_TORCH
 from perfpass.predictors.roofline import GROUPS
 
 if TYPE_CHECKING:

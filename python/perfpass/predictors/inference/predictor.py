@@ -17,17 +17,15 @@ from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Columns, Estimate, Estimates, Notes, Runs, shares
 from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, UNSTATED_HOST, graph_vectors
 from perfpass.predictors.learned.ratio_trees import (
-    FASTER_FP32,
     LEAST_DEVICE_ROWS,
     UNMEASURED,
-    UNSTATED_TORCH,
     Kinds,
     RatioTrees,
     Settings,
     TimePrediction,
     fade,
-    learned_in,
 )
+from perfpass.predictors.learned.recorded import FASTER_FP32, UNSTATED_TORCH, learned_in
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, of_before_ampere, sustained_flops
 

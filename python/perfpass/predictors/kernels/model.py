@@ -7,7 +7,7 @@ those of the software on all devices and sees ratios to the physics only. Traini
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,10 +34,7 @@ EVIDENCE = (
 OUTSIDE_FACTOR = 2.0
 # What makes an interval wide (`learned.spread`): shapes that were not measured, or lie beyond those measured; a
 # version, a piece of software, a device; one of whose compute capability none was measured; a precision without a rate.
-CAUSES = (
-    *("measurement", "laboratory", "shape", "version", "software", "device", "generation", "load", "rate"),
-)  # fmt: skip
-WORDS = {
+WORDS: Mapping[str, str] = {
     "measurement": "how single kernels differ",
     "laboratory": "another laboratory than that of the records",
     "shape": "shapes between those measured",
@@ -48,6 +45,7 @@ WORDS = {
     "load": "sizes beyond those measured",
     "rate": "a precision that the board has no rate for",
 }
+CAUSES = tuple(WORDS)
 _LACKS: dict[str, tuple[str, ...]] = {
     "measured": (),
     "version unseen": ("version",),

@@ -374,8 +374,9 @@ class KernelPredictor:
         low, high = model.spread.bounds(lacking)
         wide = bool(np.median(high - low) > np.log(width_words.OUTSIDE_FROM))
         if wide:
-            causes = ", ".join(WORDS[cause] for cause, _ in model.spread.named(lacking))
-            reasons.append(f"bounds lie a factor of {np.exp(np.median(high - low)):.2g} apart, mostly by {causes}")
+            causes = ", ".join(width_words.wide_by(model.spread, lacking, WORDS))
+            apart = width_words.factor(np.exp(np.median(high - low)))
+            reasons.append(f"bounds lie a factor of {apart} apart, mostly by {causes}")
         seconds = np.exp(log_s)
         power = self._power().watts(found, operator, terms, seconds, shares, columns)
         far_off = evidence == "outside" or unrated or wide or outside.any()

@@ -16,6 +16,8 @@ __all__ = [
     "packed_trees",
     "ratio_trees",
     "ratios",
+    "recorded",
     "spread",
+    "time_lacks",
     "width_words",
 ]

@@ -9,10 +9,6 @@ import numpy as np
 from perfpass.predictors.learned.components import UNSEEN_MODEL, Form
 
 # Of times of generation. Those of energy and power: `perfpass.predictors.energy.features.CAUSES`.
-CAUSES = (
-    *("measurement", "laboratory", "unlike", "model", "device", "vendor", "runtime", "precision", "load"),
-    *("long prompts", "long answers", "llama.cpp's prompts", "llama.cpp's file types"),
-)
 WORDS: Mapping[str, str] = {
     "measurement": "runs of one set-up differ",
     "laboratory": "another laboratory's software, settings and way to count",
@@ -25,9 +21,10 @@ WORDS: Mapping[str, str] = {
     "load": "sizes beyond those learned from",
     "long prompts": "prompts longer than answers",
     "long answers": "answers longer than prompts",
-    "llama.cpp's file types": "weights in a file type of llama.cpp, none of which was learned from",
     "llama.cpp's prompts": "llama.cpp's prompts, which were timed in small pieces alone",
+    "llama.cpp's file types": "weights in a file type of llama.cpp, none of which was learned from",
 }
+CAUSES = tuple(WORDS)
 # What each evidence lacks (the forms' ``support``).
 _OF_EVIDENCE: Mapping[str, tuple[str, ...]] = {
     "seen": (),

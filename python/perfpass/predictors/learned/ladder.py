@@ -61,3 +61,22 @@ def held(asked: np.ndarray, batch: np.ndarray, rungs: np.ndarray) -> np.ndarray:
     above = np.searchsorted(RUNGS, batch, side="left")
     upper = np.where(above < len(RUNGS), rungs[every, np.minimum(above, len(RUNGS) - 1)], np.inf)
     return np.minimum(np.maximum(asked, rungs[every, below]), upper)
+
+
+def seconds(
+    asked: np.ndarray, rungs: np.ndarray, low: np.ndarray, high: np.ndarray, batch: np.ndarray
+) -> dict[str, np.ndarray]:
+    """[N] median and bounds of the time at ``batch`` [N], from log seconds there and on the rungs.
+
+    ``low`` and ``high``: log bounds on the rungs, and in the last column there. A larger batch takes no less time, so
+    that its upper bound holds for a smaller one too, and the lower bound of a smaller one for it.
+    """
+    steps = rungs.shape[1]
+    median = held(asked, batch, rungs)
+    under = np.where(batch[:, None] >= RUNGS, rungs + low[:, :steps], -np.inf).max(axis=1)
+    over = np.where(batch[:, None] <= RUNGS, rungs + high[:, :steps], np.inf).min(axis=1)
+    return {
+        "median_s": np.exp(median),
+        "low_s": np.exp(np.maximum(median + low[:, -1], under)),
+        "high_s": np.exp(np.minimum(median + high[:, -1], over)),
+    }

@@ -9,7 +9,7 @@ and in the methods that they replace.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -26,10 +26,12 @@ from perfpass.late import dataclass
 from perfpass.prediction import SUPPORT_LEVELS, Support
 from perfpass.predictors import roofline
 from perfpass.predictors.estimate import Bounds, Columns, Notes, shares
-from perfpass.predictors.learned import artefacts, ladder
+from perfpass.predictors.learned import artefacts, ladder, time_lacks, width_words
 from perfpass.predictors.learned.intervals import EVIDENCE, distinct, nearest_to
 from perfpass.predictors.learned.ratios import RatioFeatures, Vectors, fingerprints
+from perfpass.predictors.learned.recorded import UNSTATED_TORCH, Recorded, count, learned_in, usual_batch
 from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.learned.time_lacks import CAUSES
 from perfpass.predictors.roofline import SOFTWARE
 
 if TYPE_CHECKING:
@@ -40,65 +42,20 @@ if TYPE_CHECKING:
 # A device with fewer records than this lends no bounds of its own: a few dozen rows of one kind of network at one batch
 # size say little about others.
 LEAST_DEVICE_ROWS = 1000
-# Issue time over device time from which on the host counts. No record states its host, so such a run is no better known
-# than one on a board with few records.
-HOST_BOUND_ISSUE = 0.5
-# From here on its unknown speed widens the bounds, with the logarithm, up to `HOST_BOUND_ISSUE`: they grow no faster
-# than the time falls.
-HOST_COUNTS = 0.125
-_ENOUGH = 100.0
 _HOST_REASON = "bound by the host, which issues the operators one by one; its speed is not known"
 _OLD_HOST_REASON = (
     "timed with PyTorch of 2018 to 2020 on the host of its laboratory, which is in the figure: not to be compared with "
     "other boards, for which one host is assumed"
 )
 _AS_IF_NONE = "predicted as if there were none"
-# What may not be known of a question, by what makes its interval wide (`RatioTrees._lacks`).
-CAUSES = (
-    "measurement",
-    "laboratory",
-    "network",
-    "domain",
-    "device",
-    "vendor",
-    "generation",
-    "rare software",
-    "unmeasured software",
-    "host",
-    "slice",
-    "beside",
-)
-# They in words, after "mostly by".
-CAUSE_WORDS: Mapping[str, str] = {
-    "measurement": "how single runs differ",
-    "laboratory": "another laboratory's set-up",
-    "network": "the distance from every network learned from",
-    "domain": "a kind of network or operator that was not learned from",
-    "device": "a board with few records or none to learn from",
-    "vendor": "another vendor's kernels",
-    "generation": "an older generation of boards than present libraries are written for",
-    "rare software": "a precision or layout that few boards were measured in",
-    "unmeasured software": "a precision, runtime or layout that no board was measured in",
-    "host": "the host, whose speed nobody stated",
-    "slice": "what a slice lacks of its GPU",
-    "beside": "a batch size or an amount of work beside those learned from",
-}
-# Those of the network and its size, which measurements of a device do not take away.
-_OF_NETWORK = tuple(CAUSES.index(name) for name in ("network", "domain", "beside"))
-# Of the batch sizes that were measured, one in the middle.
-_USUAL_BATCH = 64
 # Distances that are kept: a sweep asks the same of every device, and of a network's batches much alike.
 _MOST_KEPT = 1 << 16
 # Of OPERATORS, those that are.
 _CONVOLUTIONS = np.array([name in ("conv", "conv_transpose") for name in OPERATORS])
 _UNKNOWN = OPERATORS.index("unknown")
 UNMEASURED = EVIDENCE[-1]
-# A leave that libraries may take in fp32, which no run that trees learn from states: with it nothing is slower.
-FASTER_FP32 = "tf32"
 
 _Area = TypeVar("_Area", bound="RatioTrees")
-# Stands for the release of records that state none; their dates say 1.0 to 1.7.
-UNSTATED_TORCH = "1.7"
 # The features of N networks, each at its batch, on the device of a way.
 VectorsAt = Callable[[Tables, np.ndarray, "Way"], Vectors]
 
@@ -176,6 +133,7 @@ class RatioTrees(ABC):
                     f"{artefact.folder}: {name} is not what this version computes; run `perfpass train --area {s.area}`"
                 )
         self.manifest = manifest
+        self._recorded = Recorded(manifest["measured"], manifest["support"]["batch"], s.known_rows)
         self._efficiency = {}
         for name in ("known", "portable"):
             found = manifest["efficiency"]  # of each ensemble, or one for both
@@ -218,26 +176,21 @@ class RatioTrees(ABC):
         """[N] log half-widths that networks and their sizes add on a device that is known; ``lacks`` [N, CAUSES]."""
         spread = self.spread(device)
         squares = np.maximum(np.square(spread.low), np.square(spread.high))
-        return np.asarray(np.sqrt(lacks[:, _OF_NETWORK] @ squares[list(_OF_NETWORK)]))
+        return np.asarray(np.sqrt(lacks[:, time_lacks.OF_NETWORK] @ squares[list(time_lacks.OF_NETWORK)]))
 
     def wide_by(self, columns: Columns, device: Device) -> tuple[str, ...]:
         """What makes the first run's interval wide, in words, the largest share first."""
         lacks = dict(zip(CAUSES, columns["lacks"].T, strict=True))
-        return tuple(CAUSE_WORDS[cause] for cause, _ in self.spread(device).named(lacks))
+        return width_words.wide_by(self.spread(device), lacks, time_lacks.WORDS)
 
     def ensemble(self, way: Way) -> str:
         """Which ensemble speaks: "known" where the device was measured widely in this software, else "portable"."""
-        widely = self.measured(way) is not None and self._rows(way.device) >= self.settings.known_rows
+        widely = self.measured(way) is not None and self._recorded.rows(way.device) >= self.settings.known_rows
         return "known" if widely else "portable"
 
     def measured(self, way: Way) -> dict[str, Any] | None:
         """What the corpus has on this device at this precision, runtime and layout; None where it has nothing."""
-        asked = (learned_in(way).precision, way.runtime, way.layout)
-        for entry in self._entries(way.device):
-            if (entry["precision"], entry["runtime"], entry["layout"]) == asked:
-                found: dict[str, Any] = entry
-                return found
-        return None
+        return self._recorded.of(way)
 
     def whole(self, way: Way) -> Way:
         """The same on the GPU that a slice is of; itself where the device is none."""
@@ -249,12 +202,6 @@ class RatioTrees(ABC):
             return way
         measured = self.measured(self.whole(way))
         return way if measured is None else replace(way, torch_version=measured["torch_version"])
-
-    def _measured_batch(self, way: Way) -> tuple[int, int]:
-        """The least and the largest batch measured in this way, or on any device of the kind."""
-        measured = self.measured(way)
-        least, most = measured["batch"] if measured else self.manifest["support"]["batch"][way.device.kind]
-        return least, most
 
     def _known(
         self, at: VectorsAt, tables: Tables, batch: np.ndarray, way: Way, threads: int
@@ -268,8 +215,8 @@ class RatioTrees(ABC):
         are its bounds.
         """
         whole = self.whole(way)
-        least, most = self._measured_batch(whole)
-        distance = self._distance(tables, batch, min(max(_USUAL_BATCH, least), most), threads)
+        least, most = self._recorded.batches(whole)
+        distance = self._distance(tables, batch, usual_batch((least, most)), threads)
         kinds = self._kinds(tables)
         notes = self._support(tables, batch, way, distance, kinds)
         sizes = np.empty((len(batch), len(ladder.RUNGS) + 3), dtype=np.result_type(batch, np.int64))
@@ -289,30 +236,23 @@ class RatioTrees(ABC):
         issue = self._issue(vectors.values).reshape(sizes.shape)
         lacking = partial(self._lacks, tables, sizes / batch[:, None], sizes)
         lacks = lacking(way, distance, issue, kinds)
-        spread = self.spread(whole.device)
-        unknown = spread.matrix(lacks)
-        low, high = spread.of_matrix(unknown)
-        recorded = self.measured(whole) is not None
-        if recorded and (way.torch_version == UNSTATED_TORCH or np.logical_or.reduce(lacks["beside"] > 0.0)):
-            # A record takes nothing away: with few of them, or beside them, a board is known as well as without any.
-            fewest, largest = self.manifest["support"]["batch"][way.device.kind]
-            away = self._distance(tables, batch, min(max(_USUAL_BATCH, fewest), largest), threads)
-            plain = lacking(_without_records(way), away, self._issue_today(issue, way), kinds)
-            none = spread.matrix(plain | {"slice": lacks["slice"]})
-            lower, upper = spread.of_matrix(none)
-            unknown = np.where((upper - lower < high - low)[:, None], none, unknown)
-            low, high = np.maximum(low, lower), np.minimum(high, upper)
+        unrecorded = None  # as if no record were of the board, where it has few of them or is asked beside them
+        few = way.torch_version == UNSTATED_TORCH or np.logical_or.reduce(lacks["beside"] > 0.0)
+        if few and self.measured(whole) is not None:
+            away = self._distance(tables, batch, usual_batch(self._recorded.batch[way.device.kind]), threads)
+            unrecorded = lacking(_without_records(way), away, self._issue_today(issue, way), kinds)
+        low, high, unknown = time_lacks.bounds(self.spread(whole.device), lacks, unrecorded)
         low, high = low.reshape(sizes.shape), high.reshape(sizes.shape)
         self._note_batch(notes, batch, way)
         asked = np.arange(1, len(batch) + 1) * sizes.shape[1] - 1
         sums, features = vectors.sums, vectors.values[asked]
-        bound = issue[:, -1] > HOST_BOUND_ISSUE
+        bound = issue[:, -1] > time_lacks.HOST_BOUND_ISSUE
         notes.add(1, bound, _HOST_REASON, vouched=True)
         notes.add(1, bound & (way.torch_version == UNSTATED_TORCH), _OLD_HOST_REASON, vouched=True)
         found = {
             "features": features,
             "base_s": vectors.base_s[asked],
-            **_seconds(seconds[:, -1], rungs, low, high, batch),
+            **ladder.seconds(seconds[:, -1], rungs, low, high, batch),
             "compute_s": sums.compute[asked].sum(axis=1),
             "memory_s": sums.memory[asked].sum(axis=1),
             "group_s": sums.seconds[asked],
@@ -377,7 +317,7 @@ class RatioTrees(ABC):
 
         Beside the batch sizes that were measured in this way, what they say of the nearest that was.
         """
-        least, most = self._measured_batch(way)
+        least, most = self._recorded.batches(way)
         wanted, ensemble = (sizes >= least) & (sizes <= most) & (heard > 0.0)[:, None], self.ensemble(way)
         x = np.ascontiguousarray(features[wanted.ravel()][:, self._columns_of[ensemble]], dtype=np.float32)
         found = np.zeros(sizes.shape)
@@ -461,7 +401,7 @@ class RatioTrees(ABC):
         """
         whole = self.whole(way)
         evidence = EVIDENCE.index(self.evidence(whole))
-        least, most = self._measured_batch(whole)
+        least, most = self._recorded.batches(whole)
         batches = np.abs(np.log2(np.minimum(np.maximum(sizes, least), most) / sizes))
         macs = tables.sums(tables.table.macs * tables.count)[:, None] * grown / sizes
         fewest, largest = self.manifest["support"]["macs_per_sample"]
@@ -473,12 +413,12 @@ class RatioTrees(ABC):
             "network": np.minimum(distance, 1.0)[:, None],
             # Of a kind that was not measured: without a convolution, or of other operators.
             "domain": (kinds.strange | ~kinds.convolves).astype(np.float64)[:, None],
-            "device": 1.0 if unseen else scarcity(self._rows(whole.device)),
+            "device": 1.0 if unseen else time_lacks.scarcity(self._recorded.rows(whole.device)),
             "vendor": float(unseen and way.device.vendor not in self.manifest["support"]["vendors"]),
             "generation": roofline.generations_before_ampere(whole.device) if unseen else 0.0,
             "rare software": float(unseen and evidence == 1),
             "unmeasured software": float(unseen and evidence == len(EVIDENCE) - 1),
-            "host": host_lack(issue),
+            "host": time_lacks.host_lack(issue),
             "slice": (1.0 - way.device.sm_count / whole.device.sm_count) ** 2,
             "beside": batches + work,
         }
@@ -515,28 +455,6 @@ class RatioTrees(ABC):
         for name in self._columns_of:
             self._trees_of(name)
 
-    def _rows(self, device: Device) -> int:
-        """Number of records on the device that its predictions use."""
-        return _count(self._entries(device))
-
-    def _entries(self, device: Device) -> Sequence[dict[str, Any]]:
-        """What the corpus has of the device, by precision, runtime and layout, as far as predictions use it."""
-        entries: Sequence[dict[str, Any]] = self.manifest["measured"].get(device.id, ())
-        return () if entries and self._as_twin(device) else entries
-
-    def _as_twin(self, device: Device) -> tuple[str, ...]:
-        """Names of the boards that a device is answered as, whose few records it would have beside them; mostly none.
-
-        Boards of one product have one chip. With too few records to be known, one of them would be answered by its
-        laboratory's old release and single batch size, and the others by what ships: 34 ms beside 19 for ResNet-50.
-        """
-        measured = self.manifest["measured"]
-        if _count(measured.get(device.id, ())) >= self.settings.known_rows:
-            return ()
-        from perfpass.devices.product import twins
-
-        return tuple(board.name for board in twins(device) if board.id not in measured)
-
     def _support(
         self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray, kinds: Kinds
     ) -> Notes:  # fmt: skip
@@ -544,9 +462,9 @@ class RatioTrees(ABC):
         device = way.device
         notes, s, support = Notes(len(batch)), self.settings, self.manifest["support"]
         known, measured = self.manifest["measured"].get(device.id, ()), self.measured(way)
-        alike = self._as_twin(device) if known else ()
-        if known and _count(known) < s.known_rows:
-            few = f"only {_count(known)} runs on {device.name} to learn from"
+        alike = self._recorded.as_twin(device) if known else ()
+        if known and count(known) < s.known_rows:
+            few = f"only {count(known)} runs on {device.name} to learn from"
             why = f"answered as {' and '.join(alike[:2])}, the same chip with none" if alike else _AS_IF_NONE
             notes.add(1, True, f"{few}; {why}", vouched=True)
         if not known:
@@ -587,55 +505,15 @@ class RatioTrees(ABC):
 
     def _note_batch(self, notes: Notes, batch: np.ndarray, way: Way) -> None:
         """Whether each batch size lies beside those that were measured."""
-        least, most = self._measured_batch(way)
+        least, most = self._recorded.batches(way)
         on = f"on {way.device.name} ({least} to {most})" if self.measured(way) else f"({least} to {most})"
         beside = (batch < least) | (batch > most)
         notes.add(1, beside, lambda i: f"batch {batch[i]} is beside those learned from {on}")
 
 
-def _seconds(
-    asked: np.ndarray, rungs: np.ndarray, low: np.ndarray, high: np.ndarray, batch: np.ndarray
-) -> dict[str, np.ndarray]:
-    """[N] median and bounds of the time at ``batch`` [N], from log seconds there and on the rungs.
-
-    ``low`` and ``high``: log bounds on the rungs, and in the last column there. A larger batch takes no less time, so
-    that its upper bound holds for a smaller one too, and the lower bound of a smaller one for it.
-    """
-    steps = rungs.shape[1]
-    median = ladder.held(asked, batch, rungs)
-    under = np.where(batch[:, None] >= ladder.RUNGS, rungs + low[:, :steps], -np.inf).max(axis=1)
-    over = np.where(batch[:, None] <= ladder.RUNGS, rungs + high[:, :steps], np.inf).min(axis=1)
-    return {
-        "median_s": np.exp(median),
-        "low_s": np.exp(np.maximum(median + low[:, -1], under)),
-        "high_s": np.exp(np.minimum(median + high[:, -1], over)),
-    }
-
-
 def _without_records(way: Way) -> Way:
     """The same on a board like it that nobody measured."""
     return replace(way, device=replace(way.device, id=f"{way.device.id}, unmeasured", parent=None))
-
-
-def learned_in(way: Way) -> Way:
-    """The way whose runs speak of this one."""
-    return replace(way, precision="fp32") if way.precision == FASTER_FP32 else way
-
-
-def _count(entries: Sequence[dict[str, Any]]) -> int:
-    """Number of records."""
-    return sum(entry["rows"] for entry in entries)
-
-
-def host_lack(issue: np.ndarray) -> np.ndarray:
-    """How far the host counts, 0 to 1, by its time over the device's: its speed is not known."""
-    share = np.log(np.maximum(issue, HOST_COUNTS) / HOST_COUNTS) / np.log(HOST_BOUND_ISSUE / HOST_COUNTS)
-    return np.asarray(np.minimum(share, 1.0))
-
-
-def scarcity(rows: np.ndarray | float) -> np.ndarray:
-    """How little is known of a device by its records: 1 with none, a half with `_ENOUGH`."""
-    return np.asarray(1.0 / (1.0 + np.asarray(rows) / _ENOUGH))
 
 
 def fade(distance: np.ndarray, between: tuple[float, float]) -> np.ndarray:

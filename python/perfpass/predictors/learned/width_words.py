@@ -1,4 +1,7 @@
-"""What the width of an interval says of its support, and the causes that make it wide, in words."""
+"""What the width of an interval says of its support, and the causes that make it wide, in words.
+
+An area states its causes once, as a mapping from each to its words: they follow "mostly by".
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,17 @@ def level_of(found: Interval, level: SupportLevel) -> SupportLevel:
     return "near" if width > NEAR_FROM and level == "in range" else level
 
 
+def factor(width: float) -> str:
+    """High / low with one decimal, and said to be over a limit of the levels that this would round it to."""
+    shown = f"{width:.1f}"
+    return f"over {shown}" if width > float(shown) in LEVEL_WIDTHS else shown
+
+
+def wide_by(spread: Spread, lacks: Mapping[str, np.ndarray | float], words: Mapping[str, str]) -> tuple[str, ...]:
+    """What makes the first question's interval wide, in ``words``, the largest share first."""
+    return tuple(words[cause] for cause, _ in spread.named(lacks))
+
+
 def reason(
     what: str, found: Interval, spread: Spread, lacks: Mapping[str, np.ndarray | float], words: Mapping[str, str]
 ) -> tuple[str, ...]:
@@ -28,5 +42,5 @@ def reason(
     width = found.high / max(found.low, 1e-300)
     if width <= NEAR_FROM:
         return ()
-    causes = [words[cause] for cause, _ in spread.named(lacks)]
-    return (f"{what}: bounds lie a factor of {width:.2g} apart, mostly by {', '.join(causes)}",)
+    causes = ", ".join(wide_by(spread, lacks, words))
+    return (f"{what}: bounds lie a factor of {factor(width)} apart, mostly by {causes}",)

@@ -18,10 +18,6 @@ from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.serving.base import Sizes
 
-CAUSES = (
-    *("measurement", "laboratory", "model", "device", "pair", "architecture", "vendor", "set-up", "precision"),
-    *("version", "load", "others", "waiting", "split prefill", "unstated workers", "pipeline"),
-)
 # Of which an interval is wide, in words.
 WORDS: Mapping[str, str] = {
     "measurement": "runs of one set-up differ",
@@ -41,6 +37,7 @@ WORDS: Mapping[str, str] = {
     "unstated workers": "prefill replicas, or requests that a decoder runs at most, that nobody states",
     "pipeline": "pipeline parallelism, which was not learned from",
 }
+CAUSES = tuple(WORDS)
 # Lacks are 1 at this distance of set-ups (a runtime on another, `features.position`), and at so many years.
 _SET_UP, _YEARS = 3.0, 2.0
 # When minor versions came out, in years, by memory and to about a quarter: between them versions follow evenly.

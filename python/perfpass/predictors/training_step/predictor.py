@@ -23,14 +23,8 @@ from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
 from perfpass.predictors.inference import cpu_halves
 from perfpass.predictors.learned.intervals import EVIDENCE
-from perfpass.predictors.learned.ratio_trees import (
-    FASTER_FP32,
-    UNMEASURED,
-    Kinds,
-    RatioTrees,
-    Settings,
-    TimePrediction,
-)
+from perfpass.predictors.learned.ratio_trees import UNMEASURED, Kinds, RatioTrees, Settings, TimePrediction
+from perfpass.predictors.learned.recorded import FASTER_FP32
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.roofline import RATES, fed_flops, sustained_flops
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors

@@ -12,7 +12,7 @@ from perfpass import evidence
 from perfpass.deploy import money
 from perfpass.errors import DeviceError
 from perfpass.predictors.inference.predictor import InferencePredictor
-from perfpass.predictors.learned.ratio_trees import CAUSES
+from perfpass.predictors.learned.time_lacks import CAUSES
 from perfpass.training import time_widths
 from perfpass.training.decisions.offers import Method, Offers, graded, questions
 from perfpass.training.inference import operators, outside

@@ -18,7 +18,7 @@ import numpy as np
 
 from perfpass.predictors.difference.unlike import CAUSES, Question, lacks
 from perfpass.predictors.inference.predictor import InferencePredictor
-from perfpass.predictors.learned.ratio_trees import CAUSES as CAUSES_OF_TIME
+from perfpass.predictors.learned.time_lacks import CAUSES as CAUSES_OF_TIME
 from perfpass.predictors.way import Way
 from perfpass.predictors.workload import PRECISIONS
 from perfpass.records import schema, tables

@@ -9,7 +9,8 @@ import numpy as np
 
 from perfpass.predictors.inference.features import FEATURES, MOVED_SHARE, RATIOS
 from perfpass.predictors.inference.predictor import InferencePredictor
-from perfpass.predictors.learned.ratio_trees import UNSTATED_TORCH, fade
+from perfpass.predictors.learned.ratio_trees import fade
+from perfpass.predictors.learned.recorded import UNSTATED_TORCH
 from perfpass.predictors.roofline import GROUPS, SOFTWARE
 from perfpass.training.inference.dataset import Dataset
 from perfpass.training.ratio_trees import PRIOR_FACTOR, HeldOut, Trees, factors, fit_trees

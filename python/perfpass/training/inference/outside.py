@@ -22,7 +22,7 @@ from perfpass.graph.table import OperatorColumns
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.estimate import Runs, width_level
 from perfpass.predictors.inference.predictor import InferencePredictor
-from perfpass.predictors.learned.ratio_trees import CAUSES
+from perfpass.predictors.learned.time_lacks import CAUSES
 from perfpass.predictors.way import Way
 from perfpass.records import nas_graphs, schema
 from perfpass.records.location import data_directory

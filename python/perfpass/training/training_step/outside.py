@@ -15,8 +15,8 @@ import numpy as np
 from perfpass.features import Tables
 from perfpass.graph import OPERATOR_CLASSES
 from perfpass.predictors.estimate import Bounds, energy_j, shares
-from perfpass.predictors.learned.ratio_trees import CAUSES
 from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.learned.time_lacks import CAUSES
 from perfpass.predictors.training_step.operators import StepTimes
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.training import spread, time_widths
