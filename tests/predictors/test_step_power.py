@@ -1,27 +1,32 @@
-"""Power of training steps: between idle and the limit, more with more use, and a board's bounds come from others."""
+"""Power of training steps: between idle and the limit, more with more use, and a board's bounds come from others.
+
+Boards with GDDR keep their memory at full clock between kernels, those with HBM rest at what they draw idle.
+"""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from perfpass.devices import device
 from perfpass.errors import ArtefactError
-from perfpass.predictors.training_step.power import StepPower
+from perfpass.predictors.training_step.power import StepPower, resting_w
 from perfpass.training.training_step import power
 
-KNOWN = StepPower(0.95, 0.8, 1.3)
+KNOWN = StepPower(0.95, 0.1, 0.8, 1.3)
 
 
-def rows():
-    """Four boards that draw as the law says, but for a factor of their own."""
+def rows(awake=0.0):
+    """Four boards that draw as the law says, but for a factor of their own; those with GDDR rest ``awake``."""
     import pandas
 
     generator, parts = np.random.default_rng(7), []
     for name, off in (("a40", 0.9), ("p100-pcie-16gb", 1.0), ("quadro-rtx-6000", 1.05), ("v100-sxm2-16gb", 1.1)):
         compute, memory = generator.uniform(0.05, 0.5, 20), generator.uniform(0.05, 0.3, 20)
-        idle = device(name).idle_power_w
-        watts = idle + off * 0.8 * np.sqrt(compute + memory) * (200.0 - idle)
+        rest = resting_w(device(name), 200.0, awake)
+        watts = rest + off * 0.8 * np.sqrt(compute + memory) * (200.0 - rest)
         values = {"limit_w": 200.0, "compute_use": compute, "memory_use": memory, "measured_w": watts}
         parts.append(pandas.DataFrame({"device": name, "model": "resnet50", **values}))
     return pandas.concat(parts, ignore_index=True)
@@ -36,13 +41,24 @@ def test_watts_lie_between_idle_and_the_limit_and_grow_with_use(name):
         assert (found.low <= found.median).all() and (found.median <= found.high).all()
     # What a step uses comes on top of what the board draws without one.
     drawn = KNOWN.predict(board, np.array([0.04]), np.array([0.0])).median
-    assert drawn == pytest.approx(board.idle_power_w + 0.95 * 0.2 * (board.power_limit_w - board.idle_power_w))
+    rest = board.idle_power_w + (0.0 if name == "h100" else 0.1 * board.power_limit_w)
+    assert drawn == pytest.approx(rest + 0.95 * 0.2 * (board.power_limit_w - rest))
 
 
 def test_the_constant_is_the_middle_of_what_the_boards_draw():
     found = power.fit(rows())
     assert found.scale == pytest.approx(0.8 * 1.025, rel=0.04)
     assert found.low < 0.9 < 1.05 < found.high
+    assert found.awake == pytest.approx(0.0, abs=0.03)
+
+
+def test_what_boards_with_gddr_draw_at_rest_is_found():
+    assert power.fit(rows(0.15)).awake == pytest.approx(0.15, abs=0.03)
+
+
+def test_one_board_out_of_four_says_nothing_of_the_side_on_which_the_next_one_lies():
+    found = power.fit(rows().query("device != 'a40'"))
+    assert found.low * found.high == pytest.approx(1.0)
 
 
 def test_bounds_are_wider_where_fewer_networks_on_boards_stand_behind_them():
@@ -66,6 +82,8 @@ def test_the_watts_of_a_board_come_from_the_others():
 
 def test_it_is_kept_in_an_artefact_and_what_is_none_is_refused():
     assert StepPower.from_dict(KNOWN.to_dict()) == KNOWN
+    older = {name: value for name, value in KNOWN.to_dict().items() if name != "awake"}
+    assert StepPower.from_dict(older) == replace(KNOWN, awake=0.0)
     for broken in ({}, {"scale": 1.0, "low": "x", "high": 2.0}):
         with pytest.raises(ArtefactError, match="power"):
             StepPower.from_dict(broken)

@@ -1,8 +1,10 @@
-"""Power of a training step: what the board draws idle, and of the rest of its limit the root of what the step uses.
+"""Power of a training step: what the board draws at rest, and of the rest of its limit the root of what the step uses.
 
 Watts grow quickly with the first use of a board and slowly near its limit, in which the clock gives way: in the records
 of Zeus a ShuffleNet that waits for its host most of the time draws a third of the limit, a BERT at two thirds of the
-peak nine tenths. One constant, fitted on training alone (`perfpass.training.training_step.power`).
+peak nine tenths. At rest between kernels a board with HBM draws what it draws idle; one with GDDR keeps its memory at
+full clock, which takes a share of its limit beside. Two constants, fitted on training alone
+(`perfpass.training.training_step.power`).
 """
 
 from __future__ import annotations
@@ -23,12 +25,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepPower:
-    """``scale``: of the root of both uses, the share of what the limit leaves over idle.
+    """``scale``: of the root of both uses, the share of what the limit leaves over rest.
 
-    ``low``, ``high``: measured over predicted, 90 %.
+    ``awake``: share of its limit that a board with GDDR draws at rest between kernels, over idle. ``low``, ``high``:
+    measured over predicted, 90 %.
     """
 
     scale: float
+    awake: float
     low: float
     high: float
 
@@ -36,8 +40,9 @@ class StepPower:
     def from_dict(cls, values: Mapping[str, Any]) -> StepPower:
         """The inverse of `to_dict`. Raises ArtefactError for what is none."""
         try:
-            return cls(*(float(values[name]) for name in ("scale", "low", "high")))
-        except (KeyError, TypeError, ValueError) as error:
+            awake = float(values.get("awake", 0.0))  # artefacts without it were fitted without it
+            return cls(float(values["scale"]), awake, float(values["low"]), float(values["high"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise ArtefactError(f"an artefact's power cannot be read ({error}); run `perfpass train` again") from None
 
     def to_dict(self) -> dict[str, float]:
@@ -46,6 +51,15 @@ class StepPower:
 
     def predict(self, device: Device, compute_use: np.ndarray, memory_use: np.ndarray) -> Bounds:
         """[N] mean board power in W at the uses of the peak and of the bandwidth (0 to 1 each); idle to the limit."""
-        limit, idle = device.power_limit_w, min(device.idle_power_w, device.power_limit_w)
-        watts = idle + self.scale * np.sqrt(compute_use + memory_use) * (limit - idle)
-        return Bounds(*(np.clip(watts * of, idle, limit) for of in (1.0, self.low, self.high)))
+        limit = device.power_limit_w
+        rest = resting_w(device, limit, self.awake)
+        watts = rest + self.scale * np.sqrt(compute_use + memory_use) * (limit - rest)
+        return Bounds(
+            *(np.clip(watts * of, min(device.idle_power_w, limit), limit) for of in (1.0, self.low, self.high))
+        )
+
+
+def resting_w(device: Device, limit_w: float | np.ndarray, awake: float | np.ndarray) -> Any:
+    """Watts between two kernels of a step under a limit; ``awake`` as in `StepPower`. Arrays broadcast."""
+    gddr = device.memory_type.upper().startswith("GDDR")
+    return np.minimum(device.idle_power_w + (awake * limit_w if gddr else 0.0), limit_w)

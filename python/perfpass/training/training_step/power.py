@@ -8,32 +8,43 @@ from typing import Any
 import numpy as np
 
 from perfpass.devices import device
-from perfpass.predictors.training_step.power import StepPower
+from perfpass.predictors.training_step.power import StepPower, resting_w
 
-_TAILS = (0.05, 0.95)
+_TAIL = 0.95
+_AWAKE = np.arange(0.0, 0.21, 0.01)  # shares of the limit
 
 
 def fit(rows: Any) -> StepPower:
     """From rows with ``measured_w``, ``limit_w``, ``compute_use``, ``memory_use``, ``device`` and ``model`` (pandas).
 
-    The middle of what is drawn over idle, over the root of the uses of the rest, and how far nine in ten lie from what
-    follows. Networks on boards count alike: as few as they are, nine in ten of their like lie as far out as Student's t
-    says, and a board that is not among n others is wider by sqrt(1 + 1 / n).
+    The middle of what is drawn over rest, over the root of the uses of what the limit leaves; of what boards with GDDR
+    draw at rest, that with the least mean error (in logarithms). Then how far nine in ten lie from what follows, on
+    either side: where a handful of boards lie says nothing of the next one's side. Networks on boards count alike: as
+    few as they are, nine in ten of their like lie as far out as Student's t says, and a board that is not among n
+    others is wider by sqrt(1 + 1 / n).
     """
     from scipy import stats
 
-    watts, limit = (rows[name].to_numpy(dtype=np.float64) for name in ("measured_w", "limit_w"))
-    idle = np.minimum(rows.device.map(lambda name: device(name).idle_power_w).to_numpy(dtype=np.float64), limit)
-    used = np.sqrt((rows.compute_use + rows.memory_use).to_numpy(dtype=np.float64)) * (limit - idle)
     group = rows.device + "|" + rows.model
     weight = 1.0 / group.map(group.value_counts()).to_numpy(dtype=np.float64)
-    scale = _quantile((watts - idle) / used, weight, 0.5)
-    off = np.log(watts / (idle + scale * used))
-    middle = _quantile(off, weight, 0.5)
-    few = stats.t.ppf(_TAILS[1], max(group.nunique() - 1, 1)) / stats.norm.ppf(_TAILS[1])
+    tried = [_fitted(rows, weight, float(awake)) for awake in _AWAKE]
+    awake, scale, off = min(tried, key=lambda found: float(weight @ np.abs(found[2])))
+    few = stats.t.ppf(_TAIL, max(group.nunique() - 1, 1)) / stats.norm.ppf(_TAIL)
     grown = float(few * np.sqrt(1 + 1 / rows.device.nunique()))
-    low, high = (float(np.exp(grown * (_quantile(off, weight, tail) - middle))) for tail in _TAILS)
-    return StepPower(scale, low, high)
+    high = float(np.exp(grown * _quantile(np.abs(off), weight, 2 * _TAIL - 1)))
+    return StepPower(scale, awake, 1 / high, high)
+
+
+def _fitted(rows: Any, weight: np.ndarray, awake: float) -> tuple[float, float, np.ndarray]:
+    """``awake``, the scale beside it, and the log of measured over predicted [N]."""
+    watts, limit = (rows[name].to_numpy(dtype=np.float64) for name in ("measured_w", "limit_w"))
+    rest = np.empty_like(limit)
+    for name in rows.device.unique():
+        own = (rows.device == name).to_numpy()
+        rest[own] = resting_w(device(str(name)), limit[own], awake)
+    used = np.sqrt((rows.compute_use + rows.memory_use).to_numpy(dtype=np.float64)) * (limit - rest)
+    scale = _quantile((watts - rest) / used, weight, 0.5)
+    return awake, scale, np.log(watts / (rest + scale * used))
 
 
 def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
