@@ -19,7 +19,7 @@ from perfpass.llm.costs import (
 )
 from perfpass.llm.in_use import SERVERS as SERVERS
 from perfpass.llm.precision import quantization
-from perfpass.llm.serving import check_arithmetic
+from perfpass.llm.serving import check_arithmetic, usable
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES, NF4_TWICE_BYTES
 from perfpass.text import unknown
 
@@ -197,13 +197,13 @@ def _name(gemm: str, moe: str) -> str:
     return found or (gemm if gemm == moe else f"{gemm}/{moe}")
 
 
-def cache_type(settings: Settings, weights: Stored) -> str:
-    """The type of the cache: as asked, else the activations'; 16 bits but where the weights are in fp32."""
+def cache_type(settings: Settings, weights: Stored, device: Device) -> str:
+    """The type of the cache: as asked, else that of the activations on the device."""
     if settings.kv_cache is not None:
         return settings.kv_cache
     if settings.runtime == "llama.cpp":
         return "f16"
-    return "fp32" if weights.quantization.activations == "fp32" else "bf16"
+    return usable(device, weights.quantization.activations)
 
 
 def cache_types(kind: str, runtime: str) -> tuple[str, ...]:
