@@ -18,7 +18,7 @@ from perfpass.llm.costs import (
     named_precision,
 )
 from perfpass.llm.in_use import SERVERS as SERVERS
-from perfpass.llm.precision import quantization
+from perfpass.llm.precision import loaded, quantization
 from perfpass.llm.serving import check_arithmetic, usable
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES, NF4_TWICE_BYTES
 from perfpass.text import unknown
@@ -160,8 +160,8 @@ class Stored:
 
 
 def stored(model: LanguageModel, settings: Settings, device: Device) -> Stored:
-    """What a runtime loads on a device, in the precisions of `perfpass.llm.precision.quantization`; llama.cpp keeps the
-    file as it is. Raises ArgumentError and DeviceError as that does.
+    """What a runtime loads on a device, by `perfpass.llm.precision.loaded`; llama.cpp keeps the file as it is. Whether
+    the device computes in it is asked by `computed`.
     """
     name, sizes = settings.precision, dict(ELEMENT_BYTES)
     if name in FORMATS:
@@ -171,7 +171,7 @@ def stored(model: LanguageModel, settings: Settings, device: Device) -> Stored:
         own = (model.stored_as, model.experts_stored_as)
         used = Quantization(*(own if name is None else named_precision(name, mixture=model.is_mixture)))
     else:
-        used, _ = quantization(model, name, None, device, settings.runtime)
+        used = Quantization(*loaded(model, name, device, settings.runtime)[:2])
     same = is_as_stored(model, used)
     if same or name is None:
         sizes |= dict(model.packed_bytes)
