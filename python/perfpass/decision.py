@@ -67,12 +67,15 @@ def together(each: Iterable[float]) -> float:
 
 
 def percent(probability: float | None) -> str:
-    """A probability in words that do not claim certainty."""
+    """A probability in words that claim neither certainty nor a whole number that it is not: 0.8997 is not "90 %"."""
     if probability is None:
         return "not known"
     if probability >= 0.999:
         return "over 99.9 %"
-    return "under 0.1 %" if probability <= 0.001 else f"{100 * probability:.3g} %"
+    if probability <= 0.001:
+        return "under 0.1 %"
+    whole = f"{100 * probability:.3g}"
+    return f"{100 * probability:.4g} %" if "." not in whole else f"{whole} %"
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import perfpass
-from perfpass.decision import answer_of
+from perfpass.decision import answer_of, percent
 from perfpass.deploy.fit import Load, Settings, Subject, need, shown_in_use
 from perfpass.deploy.fit.subject import placed
 from perfpass.devices import device
@@ -579,6 +579,17 @@ def test_products_in_int8_are_refused_where_there_is_no_int8():
         assert perfpass.fit("tinyllama-1.1b", "t4", precision=precision).answer == "yes"
         with pytest.raises(DeviceError, match=f"no int8 arithmetic, which precision '{precision}' needs"):
             perfpass.fit("tinyllama-1.1b", "p100-pcie-16gb", precision=precision)
+
+
+def test_a_probability_is_not_rounded_to_a_whole_number_that_it_is_not():
+    said = [percent(p) for p in (0.8997, 0.9, 0.98123, 0.1, 0.00234, 0.9995, 0.0, None)]
+    assert said == ["89.97 %", "90 %", "98.1 %", "10 %", "0.234 %", "over 99.9 %", "under 0.1 %", "not known"]
+
+
+def test_of_several_devices_each_precision_that_is_loaded_is_told():
+    several = perfpass.fit("llama-3.1-8b", ["l4", "t4", "h100"]).settings
+    assert several["precision"] == several["kv_cache"] == "bf16 and fp16"
+    assert perfpass.fit("llama-3.1-8b", "t4").settings["kv_cache"] == "fp16"
 
 
 def test_no_device_is_proposed_that_cannot_compute_what_is_asked():

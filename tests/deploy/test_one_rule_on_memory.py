@@ -123,6 +123,7 @@ def test_predict_and_fit_count_a_server_alike(runtime):
     ],
 )
 def test_what_would_make_a_server_fit_is_a_change_and_asked_again_it_does(name, on, more):
+    more = {"tp": 1, **more}
     first = perfpass.predict_llm(name, on, **more)
     model, target = language_model(name), device(on)
     found = list(changes(model, target, first.asked.serving))
@@ -139,11 +140,11 @@ def test_what_would_make_a_server_fit_is_a_change_and_asked_again_it_does(name, 
 
 
 def test_the_longest_request_that_fits_is_told_and_the_next_step_does_not():
-    first = perfpass.predict_llm("llama-3.1-8b", "rtx-3090", input_length=60_000, output_length=4_000)
+    first = perfpass.predict_llm("llama-3.1-8b", "rtx-3090", input_length=60_000, output_length=4_000, tp=1)
     short = next(c for c in changes(first.asked.model, device("rtx-3090"), first.asked.serving) if c.kind == "load")
     tokens = sum(short.options.values())
     assert tokens % 256 == 0 and short.options["input_length"] == pytest.approx(
         15 * short.options["output_length"], 1e-2
     )
-    longer = perfpass.predict_llm("llama-3.1-8b", "rtx-3090", input_length=tokens + 255, output_length=1)
+    longer = perfpass.predict_llm("llama-3.1-8b", "rtx-3090", input_length=tokens + 255, output_length=1, tp=1)
     assert longer.memory_verdict.fits != "yes"

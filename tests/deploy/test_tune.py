@@ -100,7 +100,7 @@ def test_replicas_that_only_prefill_are_refused():
 
 def test_a_model_that_no_setting_lets_run_is_refused():
     with pytest.raises(PerfPassError, match="no split lets a request run"):
-        tune(asked("llama-3.1-70b"), "vllm")
+        tune(asked("llama-3.1-70b", tp=1), "vllm")
 
 
 def test_the_command_prints_the_proposal_and_its_json(capsys):

@@ -151,7 +151,7 @@ def test_consumer_boards_hold_what_they_held(config, boards):
     ],
 )
 def test_what_cannot_fit_does_not(model, board, options):
-    found = perfpass.predict_llm(model, board, **LOAD, **options)
+    found = perfpass.predict_llm(model, board, **{"tp": 1, **LOAD, **options})
     assert not found.memory.fits and found.memory.most_requests == 0 and found.memory.reason
     assert found.support.level == "outside" and any("do not fit" in reason for reason in found.support.reasons)
 

@@ -116,9 +116,8 @@ def test_llama_cpp_needs_what_it_uses():
 def test_what_may_not_fit_is_said_between_yes_and_no():
     answers = []
     for length in (512, 16384, 49152, 65536, 98304):
-        found = perfpass.predict_llm(
-            "llama-3.1-8b", "rtx-4090", input_length=length, output_length=128, concurrency=1, precision="bf16"
-        )
+        load = {"input_length": length, "output_length": 128, "concurrency": 1}
+        found = perfpass.predict_llm("llama-3.1-8b", "rtx-4090", precision="bf16", tp=1, **load)
         verdict, fit = found.memory_verdict, found.memory
         assert verdict.fits == fit.answer and (verdict.fits == "yes") == (not verdict.headline)
         assert (verdict.headline in str(found)) or not verdict.headline

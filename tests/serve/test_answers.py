@@ -88,6 +88,13 @@ def test_a_configuration_is_answered_as_by_its_name(client):
     assert given["ttft_ms"] == named["ttft_ms"] and given["memory"] == named["memory"]
 
 
+def test_a_model_that_one_gpu_does_not_hold_gets_the_fewest_that_do(client):
+    found = document(client.post("/llm", json={"model": "llama-3.1-70b", "device": "h100"}))
+    assert found["assumed"]["tp"] == 2 and found["memory_verdict"]["fits"] == "yes"
+    held = document(client.post("/llm", json={"model": "llama-3.1-70b", "device": "h100", "tp": 1}))
+    assert "tp" not in held["assumed"] and held["memory_verdict"]["fits"] == "no"
+
+
 def test_lists_and_tables_in_an_address_are_json(client):
     answer = client.post('/predict?device=t4&assume={}&limits={"latency_ms": 5}', content=network(), headers=FILE)
     assert document(answer)["decision"]["limits"]["latency_ms"] == 5

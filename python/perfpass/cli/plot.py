@@ -145,7 +145,7 @@ def _served(options: Any, device: Any) -> Any:
             raise ArgumentError(f"plot {options.what} is of one load: give one value of --{name.replace('_', '-')}")
     one = {name: values[0] for name, values in given.items() if values is not None}
     precision = None if options.precision == "fp32" else options.precision
-    return predict_llm(options.model, device, runtime=options.runtime, precision=precision, **{"tp": None, **one}).plot
+    return predict_llm(options.model, device, runtime=options.runtime, precision=precision, **one).plot
 
 
 def _sweep(options: Any) -> Any:

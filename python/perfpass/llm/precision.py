@@ -28,24 +28,23 @@ def quantization(
 
     Raises ArgumentError for a name that is none, DeviceError for a precision that the device has no arithmetic for.
     """
-    said = ""
     if isinstance(precision, Quantization):
         check_arithmetic(device, precision.gemm, precision.moe)
-        return (replace(precision, kv_cache=kv) if kv else precision), said
-    if precision is None:
-        gemm, moe, said = _as_served(model, device, runtime)
-        check_arithmetic(device, gemm, moe, runtime=runtime)
-    else:
-        gemm, moe = named_precision(precision, mixture=model.is_mixture)
-        if gemm != moe:  # of the experts alone: the rest is in whichever 16 bits the device has
-            gemm = usable(device, gemm)
-        check_arithmetic(device, gemm, moe, asked=precision, runtime=runtime)
+        return (replace(precision, kv_cache=kv) if kv else precision), ""
+    gemm, moe, said = loaded(model, precision, device, runtime)
+    check_arithmetic(device, gemm, moe, asked=precision or "", runtime=runtime)
     found = Quantization(gemm, moe)
     return replace(found, kv_cache=kv or ("fp8" if gemm in _CACHE_8_BITS else found.activations)), said
 
 
-def _as_served(model: LanguageModel, device: Device, runtime: str) -> tuple[str, str, str]:
-    """Of matrices and of experts by a runtime on a device, and what was changed, in words."""
+def loaded(model: LanguageModel, precision: str | None, device: Device, runtime: str) -> tuple[str, str, str]:
+    """Precisions of matrices and of experts as `quantization` has them, whether or not the device computes in them, and
+    what was changed, in words. Raises ArgumentError for a name that is none.
+    """
+    if precision is not None:
+        gemm, moe = named_precision(precision, mixture=model.is_mixture)
+        # Of the experts alone: the rest is in whichever 16 bits the device has.
+        return (gemm if gemm == moe else usable(device, gemm)), moe, ""
     stored = model.stored_as, model.experts_stored_as
     wanted = tuple("bf16" if part == "fp32" and runtime in SERVERS else part for part in stored)
     gemm, moe = (usable(device, part, runtime) for part in wanted)

@@ -182,9 +182,7 @@ class Llm(Question):
     runtime_version: _Text = None
     precision: _Text = Field(None, description="As stored if left out.")
     kv_precision: _Text = None
-    tp: _Whole = Field(
-        None, description="GPUs of tensor parallelism (1; `perfpass llm` takes the fewest that hold it)."
-    )
+    tp: _Whole = Field(None, description="GPUs of tensor parallelism (the fewest that hold the model, up to 8).")
     pp: _Whole = None
     dp: _Whole = None
     ep: _Whole = None

@@ -133,7 +133,7 @@ _SERVE = (
     _number("output_length", "Answer, tokens", "128"),
     _choice("runtime", "Engine", "vllm", "vllm", "sglang", "trtllm"),
     _choice("precision", "Precision", "as stored", "bf16", "fp16", "fp8", "int8", "int4"),
-    _number("tp", "Tensor parallel", "1"),
+    _number("tp", "Tensor parallel", "the fewest GPUs that hold it"),
 )
 _TRAIN = (
     Field("device", "GPU", "device", given="h100-sxm5-80gb"),

@@ -170,10 +170,11 @@ def _language(
         any_ask = Ask(found, find_device(VENDOR), settings, load, confidence)
         where = anywhere(any_ask.device, lambda one: _held(any_ask, one), lambda one: tried.runs_on(any_ask, one))
         asks = [any_ask.with_(device=one) for one in where.smallest]
-    answers, loaded = [], ("", "")
+    answers: list[DeviceFit] = []
+    loaded: list[tuple[str, str]] = []
     for ask in asks:
         need = ask.need()
-        loaded = need.precision, need.cache_type
+        loaded.append((need.precision, need.cache_type))
         answers.append(_answered(ask, need, whole=bool(targets)))
     notes = [*found.notes, *filter(None, changed)]
     notes += [
@@ -191,7 +192,9 @@ def _language(
         for name, value in vars(settings).items()
         if value not in (None, 0, 0.0, False) and not (name in ("tp", "pp") and value == 1) and name != "memory_map"
     }
-    said |= {"precision": loaded[0] or settings.precision, "kv_cache": loaded[1] or settings.kv_cache}
+    if loaded:  # of several devices each that one of them loads: notes say which
+        weights, caches = (" and ".join(dict.fromkeys(kinds)) for kinds in zip(*loaded, strict=True))
+        said |= {"precision": weights, "kv_cache": caches}
     return Fit(
         model=found.name,
         kind="language model",

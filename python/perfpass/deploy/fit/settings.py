@@ -18,8 +18,8 @@ from perfpass.llm.costs import (
     named_precision,
 )
 from perfpass.llm.in_use import SERVERS as SERVERS
-from perfpass.llm.precision import quantization
-from perfpass.llm.serving import check_arithmetic
+from perfpass.llm.precision import loaded, quantization
+from perfpass.llm.serving import check_arithmetic, usable
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES, NF4_TWICE_BYTES
 from perfpass.text import unknown
 
@@ -160,8 +160,8 @@ class Stored:
 
 
 def stored(model: LanguageModel, settings: Settings, device: Device) -> Stored:
-    """What a runtime loads on a device, in the precisions of `perfpass.llm.precision.quantization`; llama.cpp keeps the
-    file as it is. Raises ArgumentError and DeviceError as that does.
+    """What a runtime loads on a device, by `perfpass.llm.precision.loaded`; llama.cpp keeps the file as it is. Whether
+    the device computes in it is asked by `computed`.
     """
     name, sizes = settings.precision, dict(ELEMENT_BYTES)
     if name in FORMATS:
@@ -171,7 +171,7 @@ def stored(model: LanguageModel, settings: Settings, device: Device) -> Stored:
         own = (model.stored_as, model.experts_stored_as)
         used = Quantization(*(own if name is None else named_precision(name, mixture=model.is_mixture)))
     else:
-        used, _ = quantization(model, name, None, device, settings.runtime)
+        used = Quantization(*loaded(model, name, device, settings.runtime)[:2])
     same = is_as_stored(model, used)
     if same or name is None:
         sizes |= dict(model.packed_bytes)
@@ -197,13 +197,13 @@ def _name(gemm: str, moe: str) -> str:
     return found or (gemm if gemm == moe else f"{gemm}/{moe}")
 
 
-def cache_type(settings: Settings, weights: Stored) -> str:
-    """The type of the cache: as asked, else the activations'; 16 bits but where the weights are in fp32."""
+def cache_type(settings: Settings, weights: Stored, device: Device) -> str:
+    """The type of the cache: as asked, else that of the activations on the device."""
     if settings.kv_cache is not None:
         return settings.kv_cache
     if settings.runtime == "llama.cpp":
         return "f16"
-    return "fp32" if weights.quantization.activations == "fp32" else "bf16"
+    return usable(device, weights.quantization.activations)
 
 
 def cache_types(kind: str, runtime: str) -> tuple[str, ...]:

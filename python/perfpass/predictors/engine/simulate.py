@@ -83,8 +83,7 @@ def simulate_llm(
     ``ttft_target_ms``, ``tpot_target_ms``: what counts as goodput. ``schedule``: (second, replicas) that get new
     requests from then on, of the ``workers`` there are at most (`perfpass.deploy.autoscale`). ``window_s``: of the
     stretches of ``windows`` (a trace has twelve without it). ``switches``: what is switched on in the engines' steps
-    (`perfpass.Switches`); of drafts each token has its share of a step. The rest is as of `perfpass.predict_llm`, but
-    that ``tp`` left out is the fewest GPUs that hold the model.
+    (`perfpass.Switches`); of drafts each token has its share of a step. The rest is as of `perfpass.predict_llm`.
 
     Raises as `perfpass.predict_llm` and `read_trace`; ArgumentError where weights leave no room for a cache, LimitError
     where no request fits.
