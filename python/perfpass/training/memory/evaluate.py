@@ -37,6 +37,12 @@ def by_family(rows: Rows) -> np.ndarray:
     return _held_out(rows, rows.family)
 
 
+def of_networks(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[N] bytes predicted with each row's network held out, and their lower and upper bounds by the other networks."""
+    found = by_family(rows)
+    return found, *_bounded(rows, found, rows.family)
+
+
 def _held_out(rows: Rows, groups: np.ndarray) -> np.ndarray:
     predicted = np.full(len(rows), np.nan)
     for group in np.unique(groups):
@@ -61,7 +67,7 @@ def _bounded(rows: Rows, predicted: np.ndarray, groups: np.ndarray) -> tuple[np.
 
 def _zero_shot(rows: Rows, records: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Every device held out but for ``records`` of its rows: [M] rows judged, predictions and bounds."""
-    judged, predicted, low, high = [], [], [], []
+    tested, predicted, low, high = [], [], [], []
     for name in np.unique(rows.device):
         here = np.flatnonzero(rows.device == name)
         order = np.random.default_rng(seed).permutation(here)
@@ -80,12 +86,13 @@ def _zero_shot(rows: Rows, records: int, seed: int) -> tuple[np.ndarray, np.ndar
             width = median[i] + FLOOR_BYTES
             low.append(median[i] + below * width - extra)
             high.append(median[i] + above * width + extra)
-        judged.append(test)
+        tested.append(test)
         predicted.append(median)
-    return np.concatenate(judged), np.concatenate(predicted), np.array(low), np.array(high)
+    return np.concatenate(tested), np.concatenate(predicted), np.array(low), np.array(high)
 
 
-def _judged(rows: Rows) -> Iterator[tuple[str, np.ndarray]]:
+def judged(rows: Rows) -> Iterator[tuple[str, np.ndarray]]:
+    """Names of what is graded apart, each with the rows [N] that it is of."""
     nvidia = np.array([k.startswith("nvidia") for k in rows.kind])
     matrix = np.array([k.endswith("products") for k in rows.kind])
     inferred = rows.inferred.astype(bool)
@@ -108,17 +115,15 @@ def evaluate(folder: Path | None = None, seed: int = 0, *, quiet: bool = False) 
         "rows of benchmarks without a public program": len(others),
     }
     measured = rows.measured / _MIB
-    model = by_family(rows)
-    low, high = (v / _MIB for v in _bounded(rows, model, rows.family))
-    model = model / _MIB
+    model, low, high = (v / _MIB for v in of_networks(rows))
     base = _baselines(rows, seed)
-    for name, where in _judged(rows):
+    for name, where in judged(rows):
         aim = _AIM_PCT if name == "NVIDIA" else None
         args = (model[where], measured[where], low[where], high[where])
         section.add(_METRIC, "network", "perfpass", name, *args, aim_pct=aim)
         for method, predicted in base.items():
             section.add(_METRIC, "network", method, name, predicted[where] / _MIB, measured[where])
-    nvidia = dict(_judged(rows))["NVIDIA"]
+    nvidia = dict(judged(rows))["NVIDIA"]
     labels = [f"{b}, batch {n}, {d}" for b, n, d in zip(rows.bench, rows.batch, rows.device, strict=True)]
     for by, groups in (("network", rows.family), ("device", rows.device)):
         section.add_worst_groups(_METRIC, "network", by, list(groups), model, measured)
@@ -129,14 +134,14 @@ def evaluate(folder: Path | None = None, seed: int = 0, *, quiet: bool = False) 
     kept = _held_out(rows, folds)
     below, above = (v / _MIB for v in _bounded(rows, kept, folds))
     kept = kept / _MIB
-    for name, where in list(_judged(rows))[:4]:
+    for name, where in list(judged(rows))[:4]:
         args = (kept[where], measured[where], below[where], above[where])
         section.add(_METRIC, "random rows", "perfpass", name, *args)
     for records in (0, 10, 32):
-        judged, predicted, below, above = _zero_shot(rows, records, seed)
-        part = rows.take(judged)
+        tested, predicted, below, above = _zero_shot(rows, records, seed)
+        part = rows.take(tested)
         split = f"device, after {records} records" if records else "device, zero-shot"
-        for name, where in list(_judged(part))[:4]:
+        for name, where in list(judged(part))[:4]:
             if where.any():
                 args = tuple(v[where] / _MIB for v in (predicted, part.measured, below, above))
                 section.add(_METRIC, split, "perfpass", name, *args)
