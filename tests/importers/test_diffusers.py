@@ -205,5 +205,5 @@ def test_a_network_of_a_folder_has_a_name_and_another_is_refused_with_those_ther
 
 def test_a_whole_pipeline_is_not_trained(tmp_path):
     """A step of training runs the denoiser once; the pipeline's 7 with its decoder would be told hundreds of GB."""
-    with pytest.raises(UnsupportedError, match="runs its denoiser 7 times.*give the denoiser alone"):
+    with pytest.raises(UnsupportedError, match=r"runs its denoiser 7 times.*give the denoiser alone"):
         perfpass.predict(pipeline(tmp_path), "rtx-4090", mode="training", assume={"steps": 7})

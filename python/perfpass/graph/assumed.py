@@ -108,9 +108,9 @@ def check_trains(assumed: Iterable[Assumed]) -> None:
     for one in assumed:
         if one.name == STEPS:
             raise UnsupportedError(
-                f"this is a whole pipeline of diffusion, which runs its denoiser {one.value} times and decodes what comes "
-                "out; training runs the denoiser once a step and nothing else of it: give the denoiser alone (its torch "
-                "module, or an ONNX file of it)"
+                f"this is a whole pipeline of diffusion, which runs its denoiser {one.value} times and decodes what "
+                "comes out; training runs the denoiser once a step and nothing else of it: give the denoiser alone "
+                "(its torch module, or an ONNX file of it)"
             )
 
 
