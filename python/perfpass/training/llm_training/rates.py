@@ -40,9 +40,9 @@ _MPT = {
 _FABRIC = {"internevo": 6.25e9, "bigscience": 6.25e9}
 _FOUNDRY_A100 = 25e9
 _LEAST_HIDDEN = 4096  # of Megatron-LM's tests: the others wait for the host
-# Laboratories whose attention is of 2023, before the kernels for Hopper. llm-foundry's benchmarks take FlashAttention in
-# Triton (`--attn_impl triton` of submit_benchmarks.py, in PyTorch 2.0.1 by sweep.sh), which takes 1.3 to 2.5 times what
-# the second FlashAttention does (on an A100; arXiv:2307.08691, section 4.1): the middle of both.
+# Laboratories whose attention is of 2023, before the kernels for Hopper. llm-foundry's benchmarks take FlashAttention
+# in Triton (`--attn_impl triton` of submit_benchmarks.py, in PyTorch 2.0.1 by sweep.sh), which takes 1.3 to 2.5 times
+# what the second FlashAttention does (on an A100; arXiv:2307.08691, section 4.1): the middle of both.
 _FLASH_2 = ("llm-foundry",)
 _TRITON_OVER_FLASH_2 = math.sqrt(1.3 * 2.5)
 _PRODUCTS = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "nvfp4", "amp_fp8": "fp8"}
