@@ -201,3 +201,9 @@ def test_a_network_of_a_folder_has_a_name_and_another_is_refused_with_those_ther
     assert perfpass.load(f"{folder}:unet", dims={"height": 64, "width": 64}).unasked == ("tokens",)
     with pytest.raises(UnsupportedError, match=r"did you mean unet.* its parts are text_encoder, unet, vae"):
         perfpass.load(f"{folder}:unett")
+
+
+def test_a_whole_pipeline_is_not_trained(tmp_path):
+    """A step of training runs the denoiser once; the pipeline's 7 with its decoder would be told hundreds of GB."""
+    with pytest.raises(UnsupportedError, match=r"runs its denoiser 7 times.*give the denoiser alone"):
+        perfpass.predict(pipeline(tmp_path), "rtx-4090", mode="training", assume={"steps": 7})

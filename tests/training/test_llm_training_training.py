@@ -42,6 +42,15 @@ def test_the_shipped_constants_are_those_that_the_records_give(steps):
     assert constants.SPREAD.rows == len(rows)
 
 
+def test_attention_of_a_laboratory_that_took_triton_is_asked_as_such(steps):
+    """The first FlashAttention in Triton: as much slower than the second as its paper says, in the middle."""
+    _, asked, _ = steps
+    row = next(one for one in asked if one.laboratory == "llm-foundry" and one.device.architecture == "ampere-ga100")
+    other = dataclasses.replace(row, laboratory="another")
+    assert 1.3 < row.work.attention / other.work.attention < 2.5
+    assert dataclasses.replace(row.work, attention=0.0) == dataclasses.replace(other.work, attention=0.0)
+
+
 def test_the_shipped_shares_of_memory_are_those_of_the_records(table):
     rows, counted, known, _ = memory.rows(table)
     for framework, found in memory.held(rows[known].reset_index(drop=True), counted[known]).items():

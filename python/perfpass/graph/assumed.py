@@ -8,11 +8,11 @@ not is named in the support of a prediction, whose interval then holds the loads
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.late import dataclass
 from perfpass.text import shown_value, unknown
 
@@ -99,6 +99,19 @@ def merged(before: Assumed | None, found: Assumed) -> Assumed:
         return found
     larger = max(before, found, key=lambda a: (a.value, a.of))
     return replace(larger, least=max(before.least, found.least), most=max(before.most, found.most))
+
+
+def check_trains(assumed: Iterable[Assumed]) -> None:
+    """Raises UnsupportedError for a pipeline of diffusion: a training step runs its denoiser once, at one of its steps,
+    and changes neither its text encoders nor its decoder.
+    """
+    for one in assumed:
+        if one.name == STEPS:
+            raise UnsupportedError(
+                f"this is a whole pipeline of diffusion, which runs its denoiser {one.value} times and decodes what "
+                "comes out; training runs the denoiser once a step and nothing else of it: give the denoiser alone "
+                "(its torch module, or an ONNX file of it)"
+            )
 
 
 def checked(assume: Mapping[str, Any] | None) -> dict[str, int]:

@@ -311,9 +311,11 @@ def _answered(run: Run, mode: str, calibration: bool | Calibration | Schedules, 
     way, target = run.way, run.way.device
     lane = Lane(way, mode == "training", calibration, processes)
     if mode == "training":
+        from perfpass.graph.assumed import check_trains
         from perfpass.predictors.training_step.assemble import breakdown as step_breakdown
         from perfpass.predictors.training_step.predictor import StepPredictor
 
+        check_trains(graph.assumed)
         estimate, step = StepPredictor.load().estimate(run)
         parts = step_breakdown(run, step, estimate, TOP_OPERATORS)
     else:
