@@ -10,7 +10,8 @@ from perfpass.errors import ArgumentError, FileError, FormatError, UnsupportedEr
 from perfpass.importers.configuration_names import first
 from perfpass.importers.model_sources import CONFIGURATIONS, huggingface, read_configuration
 from perfpass.llm import Parallelism, Quantization, Step, cache_bytes, language_model, step_costs, weight_bytes
-from perfpass.llm.costs import peak_flops
+from perfpass.llm.architecture import Experts
+from perfpass.llm.costs import expected_share, peak_flops
 
 # Total and active parameters in 10^9, as their authors publish them (model cards and technical reports).
 PUBLISHED = {
@@ -361,6 +362,16 @@ def test_experts_read_more_weights_the_more_tokens_pass():
     weights = np.asarray(reads.parts["experts"].weight_bytes)
     assert (np.diff(weights) > 0).all()
     assert weights[-1] == pytest.approx(model.expert_parameters * 2 / 8, rel=1e-6)
+
+
+@pytest.mark.parametrize(("count", "active"), [(8, 2), (128, 4), (256, 8), (4, 4), (8, 7), (16, 1)])
+def test_some_experts_are_chosen_more_than_others_and_each_token_still_chooses_as_many(count, active):
+    experts = Experts(count, active, width=64, model_width=64)
+    tokens = np.array([0.0, 1, 2, 16, 64, 1e6])
+    share, even = expected_share(experts, tokens), 1 - (1 - active / count) ** tokens
+    assert share[0] == 0 and share[1] == pytest.approx(active / count) and share[-1] == pytest.approx(1)
+    assert (np.diff(share) >= 0).all() and (share <= even + 1e-9).all()
+    assert float(expected_share(experts, 16.0)) == share[3]
 
 
 def test_nonsense_parallelism_and_precision_are_refused():

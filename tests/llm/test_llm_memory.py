@@ -10,8 +10,8 @@ import pytest
 from perfpass.devices import device
 from perfpass.errors import ArgumentError
 from perfpass.llm import language_model
-from perfpass.llm.costs import Parallelism, Quantization
-from perfpass.llm.in_use import SYSTEM_LOW_BYTES
+from perfpass.llm.costs import Parallelism, Quantization, weight_bytes
+from perfpass.llm.in_use import SYSTEM_LOW_BYTES, filled_share
 from perfpass.llm.memory import likely_sequences, plan, sequence_bytes, workspace_bytes
 from perfpass.llm.serving import Serving
 
@@ -85,8 +85,32 @@ def test_of_a_memory_that_the_system_shares_its_part_is_no_room_for_sequences():
     model, chip = language_model("llama-3.1-8b"), device("jetson-agx-orin-32gb")
     serving = Serving(1024, 128, 1.0, "vllm", quantization=BF16)
     alone = replace(chip, unified_memory=False)
-    shared, own = (float(likely_sequences(model, one, serving, 1152)) for one in (chip, alone))
+    shared, own = (float(likely_sequences(model, one, serving, 1152, 1152)) for one in (chip, alone))
     assert own - shared == pytest.approx(SYSTEM_LOW_BYTES / sequence_bytes(model, Parallelism(), BF16, 1152))
+
+
+def test_who_runs_at_once_follows_from_what_an_engine_fills_and_reserves():
+    model, board, split = language_model("qwen3-32b"), device("h100-sxm5-80gb"), Parallelism(tensor=2)
+
+    def held(runtime, answer):
+        serving = Serving(4096, answer, 128.0, runtime, parallelism=split, quantization=BF16)
+        return float(likely_sequences(model, board, serving, 4096 + answer / 2, 4096 + answer))
+
+    # vLLM 0.12 ran 59 of 64 such requests at once on two H100, and 63 of 128.
+    assert 64 < held("vllm", 1024) < 80
+    each = sequence_bytes(model, split, BF16, 4096 + 512)
+    weights = weight_bytes(model, split, BF16)
+    assert held("sglang", 1024) == pytest.approx((0.87 * board.memory_bytes - weights) / each, rel=0.01)
+    # TensorRT-LLM keeps room for whole answers, the others for what is there.
+    assert held("vllm", 1024) / held("vllm", 4096) < held("trtllm", 1024) / held("trtllm", 4096)
+
+
+def test_where_weights_fill_what_an_engine_takes_by_default_it_was_set_by_hand():
+    model, board = language_model("deepseek-v3"), device("b200-sxm-180gb")
+    fp8 = Quantization("fp8", "fp8", "fp8")
+    serving = Serving(8192, 1024, 32.0, "sglang", parallelism=Parallelism.of(4), quantization=fp8)
+    assert weight_bytes(model, serving.parallelism, fp8) > filled_share("sglang", 4) * board.memory_bytes
+    assert float(likely_sequences(model, board, serving, 8704, 9216)) > 32  # as InferenceX ran it
 
 
 def test_workspace_grows_with_the_chunk_and_shrinks_with_the_split():

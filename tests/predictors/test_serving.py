@@ -12,7 +12,7 @@ import perfpass
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, ArtefactError, DeviceError
 from perfpass.llm import Parallelism, Quantization, Serving, language_model
-from perfpass.predictors.serving.base import CONSTANTS, bounded, host_s, kept_tokens, prior, terms, times
+from perfpass.predictors.serving.base import CONSTANTS, REQUEST_S, bounded, host_s, kept_tokens, prior, terms, times
 from perfpass.predictors.serving.features import describe
 from perfpass.predictors.serving.predictor import ServingPredictor
 
@@ -168,6 +168,15 @@ def test_a_batch_without_a_server_waits_for_the_scheduler_alone():
     assert 0 < host_s(old, server=False) < host_s(old) == host_s(replace(old, runtime_version="0.5.4"))
     for version in ("0.6.0", "0.12.0", "", "nightly"):
         assert host_s(replace(old, runtime_version=version), server=False) == 0
+
+
+def test_a_prompt_without_a_server_waits_for_no_server():
+    model, gpu, constants = language_model("llama-3.1-8b"), device("h100"), bounded(prior())
+    asked = Serving(128, 128, 1.0, "trtllm")
+    served, alone = (times(terms(model, gpu, asked, server=s), constants) for s in (True, False))
+    step_s = constants["step_s.trtllm"]
+    assert float((served["steady"] - alone["steady"])[0]) == pytest.approx(REQUEST_S - step_s)
+    assert float((alone["steady"] - alone["prompt"])[0]) == pytest.approx(step_s)
 
 
 def test_vllm_of_2024_issued_its_kernels_on_amd_s_boards():

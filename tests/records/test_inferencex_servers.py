@@ -1,4 +1,4 @@
-"""How InferenceX started its servers: drafts and looks at the queue are told where its scripts tell them, else not."""
+"""How InferenceX started its servers: drafts, looks at the queue and caches, where its scripts tell them."""
 
 from __future__ import annotations
 
@@ -60,3 +60,24 @@ def test_of_two_measurements_of_a_point_listed_with_and_without_drafts_the_faste
 def test_a_single_measurement_drafts_where_the_list_has_nothing_else(change, drafts):
     found, by_times = inferencex_servers.drafts(table(change))
     assert found.tolist() == [drafts] and not by_times.any()
+
+
+@pytest.mark.parametrize(
+    ("change", "cache"),
+    [
+        ({"family": "gpt-oss-120b", "runtime": "vllm"}, "fp8"),
+        ({"family": "gpt-oss-120b", "runtime": "trtllm", "device": "h200-sxm-141gb"}, "bf16"),
+        ({"family": "gpt-oss-120b", "runtime": "trtllm", "device": "gb200-186gb"}, ""),
+        ({"precision": "nvfp4"}, "fp8"),
+        ({"device": "h200-sxm-141gb"}, "bf16"),
+        ({"family": "glm-5", "device": "h200-sxm-141gb"}, "bf16"),
+        ({"family": "qwen3.5-397b-a17b", "precision": "bf16"}, "bf16"),
+        ({"family": "qwen3.5-397b-a17b", "precision": "fp8", "device": "h200-sxm-141gb"}, "fp8"),
+        ({"family": "qwen3.5-397b-a17b", "precision": "nvfp4"}, ""),
+        ({"runtime": "trtllm"}, ""),
+        ({"inferencex": False}, ""),
+        ({"disaggregated": True}, ""),
+    ],
+)
+def test_a_cache_is_as_wide_as_its_script_asks_for(change, cache):
+    assert inferencex_servers.caches(table(change)).tolist() == [cache]

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from perfpass.errors import ArgumentError
@@ -494,11 +495,37 @@ def _experts(
         parts["collectives"].add(count, message_bytes=tokens * row * share, messages=1, launches=1)
 
 
+# Experts are chosen by a power law of this exponent, as measured kernels of them were loaded (aiconfigurator's collector
+# takes 1.01). Steps of gpt-oss-120b on B200 agree: with 32 requests they take 7.3 ms, in which what even routing touches
+# (64 %) could not be read even at peak beside all else; by this law it is 40 %.
+ROUTING_SKEW = 1.01
+
+
 def expected_share(e: Experts, tokens: Number) -> Number:
-    """Share of the experts that ``tokens`` tokens touch, routed evenly and independently."""
+    """Share of the experts that ``tokens`` tokens touch, each routed by itself, by a power law (`ROUTING_SKEW`)."""
     import numpy as np
 
-    return 1 - (1 - e.active / e.count) ** np.asarray(tokens, float)
+    missed = 1 - _chosen(e.count, e.active)
+    return (1 - missed ** np.asarray(tokens, float)[..., None]).mean(axis=-1)
+
+
+@lru_cache(maxsize=256)
+def _chosen(count: int, active: int) -> np.ndarray:
+    """[count] the chance that a token goes to each of ``count`` experts, in order; their sum is ``active``, none is
+    above 1.
+    """
+    import numpy as np
+
+    weights = np.arange(1, count + 1) ** -ROUTING_SKEW
+    certain = 0
+    while True:  # those that every token goes to leave the rest to the others
+        factor = (active - certain) / weights[certain:].sum() if certain < count else 0.0
+        if certain >= active or certain == count or factor * weights[certain] <= 1:
+            break
+        certain += 1
+    found = np.minimum(factor * weights, 1.0)
+    found[:certain] = 1.0
+    return found
 
 
 # What takes a file's own bytes in another unit: the other 16 bits, and weights alone.

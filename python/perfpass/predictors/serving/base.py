@@ -57,7 +57,7 @@ class Terms:
     prefills at once; ``steps`` [N] output tokens per request; ``host`` [N] seconds of a step in which GPUs wait for the
     host, ``issued`` [N] those that it needs to issue a step's kernels one by one, 0 with CUDA graphs; ``split`` [N]
     whether prefill has its own replicas; ``waiting`` [N] requests that find no room in the cache, over those that do;
-    ``runtime`` [N] indexes RUNTIMES. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width``
+    ``runtime`` [N] indexes RUNTIMES; ``server`` [N] whether requests come through one. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width``
     [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and ``expert_bytes`` [N] of a weight; ``unstated`` [N]
     whether nobody said how many prefill replicas there are; ``looks`` [N] steps from one look of the scheduler at its
     queue to the next; ``waves`` [N] whether requests begin and end together.
@@ -81,6 +81,7 @@ class Terms:
     split: np.ndarray
     waiting: np.ndarray
     runtime: np.ndarray
+    server: np.ndarray
     chunk: np.ndarray
     per_chunk: np.ndarray
     width: np.ndarray
@@ -217,7 +218,8 @@ def terms(
     # On average requests are half-way through their output.
     context = sizes.input_length + sizes.output_length / 2
     places = serving.decode_batch or np.inf
-    fit = np.minimum(likely_sequences(model, device, serving, context), places) * split.attention_data
+    whole = sizes.input_length + sizes.output_length
+    fit = np.minimum(likely_sequences(model, device, serving, context, whole), places) * split.attention_data
     requests = np.minimum(wanted, np.maximum(fit, 1.0))
     # A pipelined replica runs as many micro-batches as it has stages, one in each.
     per_rank = np.maximum(1.0, requests / split.attention_data / split.pipeline)
@@ -260,6 +262,7 @@ def terms(
         split=np.full(rows, own),
         waiting=wanted / requests - 1,
         runtime=np.full(rows, RUNTIMES.index(serving.runtime)),
+        server=np.full(rows, server),
         chunk=chunk,
         per_chunk=per_chunk,
         width=np.full(rows, model.layer_count * model.hidden / first_token.HIDDEN),
@@ -335,7 +338,9 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     queue = t.waiting * t.steps * tpot
     at_once = np.maximum(t.prompts / t.prefill_ranks, 1.0)
     handover = _first_own(t, c, True, "handover_s") + _first_own(t, c, True, "steps") * step * _kept(t, c)
-    start = REQUEST_S + np.where(t.split, handover, _beside(t) * step) + queue
+    # Without a server a prompt waits for nobody but for the engine's own part of its step.
+    received = np.where(t.server, REQUEST_S, own["step_s"])
+    start = received + np.where(t.split, handover, _beside(t) * step) + queue
     steady = start + in_turn(prompt, t.steps * tpot, at_once)
     first = np.empty(len(t))
     for split in (False, True):

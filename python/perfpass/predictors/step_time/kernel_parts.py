@@ -11,7 +11,7 @@ import re
 import numpy as np
 
 from perfpass.llm.architecture import Attention, Experts, Layer
-from perfpass.llm.costs import ELEMENT_BYTES, GGUF_BITS, peak_flops
+from perfpass.llm.costs import ELEMENT_BYTES, GGUF_BITS, ROUTING_SKEW, expected_share, peak_flops
 from perfpass.predictors.kernels import network
 from perfpass.predictors.kernels import predictor as kernels
 from perfpass.predictors.step_time.overheads import RUNTIMES
@@ -50,8 +50,6 @@ _NODE = 8
 _KERNEL_S, _FUSED = 2e-6, 5
 # Tokens of a request that tables go to, in doublings.
 _LONGEST = 20
-# Exponent of the power law of tokens over experts that kernels were measured with and that routing shows.
-_SKEW = 1.01
 # Kernels of a recurrent layer beside its projections (`llm.costs`).
 _RECURRENT = 6
 
@@ -147,7 +145,7 @@ class KernelParts:
         groups, ranks = min(s.split.expert, e.count), s.split.expert_tensor
         if name is None:
             local = e.count / groups
-            touched = local * (1 - (1 - e.active / e.count) ** tokens)
+            touched = local * expected_share(e, tokens)
             elements = e.expert_elements / ranks
             flops = 2 * elements * tokens * e.active / groups / self._peak(precision) / COMPUTE
             moved = touched * elements * ELEMENT_BYTES[precision] / self._bandwidth / MEMORY_EXPERTS
@@ -165,7 +163,7 @@ class KernelParts:
         return [
             self._kernels.moe(
                 s.device, tokens, e.model_width, e.width, e.count, e.active, name, kernel=family,
-                tensor_parallel=ranks, expert_parallel=groups, skew=_SKEW, stack=self._stack, version=self._version,
+                tensor_parallel=ranks, expert_parallel=groups, skew=ROUTING_SKEW, stack=self._stack, version=self._version,
             )
             for family in (*sorted(families),) or (None,)
         ]  # fmt: skip

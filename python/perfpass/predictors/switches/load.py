@@ -102,7 +102,8 @@ class Deployment:
         """Requests of ``context`` tokens that find room on a rank with ``beside`` in its memory."""
         s = self.serving
         each = float(cache_bytes(self.model, s.parallelism, s.quantization, context))
-        free = float(likely_sequences(self.model, self.device, s, context)) * max(each, 1.0) - beside.weights_bytes
+        most = float(likely_sequences(self.model, self.device, s, context, context + s.output_length / 2))
+        free = most * max(each, 1.0) - beside.weights_bytes
         return max(0.0, free / max(each + beside.sequence_bytes, 1.0))
 
     def load(self) -> Load:

@@ -119,6 +119,7 @@ def _records(raw: pandas.DataFrame) -> pandas.DataFrame:
     out["decode_batch"] = swept.decode_batch.where(swept.decode_batch > 0)
     looks = inferencex_servers.looks(asked)
     out["scheduler_interval"] = np.where(looks > 0, looks, np.nan)
+    out["kv_quantization"] = inferencex_servers.caches(asked)
     out["mixed_steps"], out["equal_answers"] = _mixed_steps(asked), np.where(asked.inferencex, 0, 1)
     for row in swept.index[swept.decode != ""]:
         for side, prefix in (("prefill", "prefill_"), ("decode", "")):

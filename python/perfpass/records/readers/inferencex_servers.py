@@ -1,5 +1,5 @@
-"""How InferenceX started its servers on one node, where the table of its runs does not say: drafts, and how often
-SGLang's scheduler looks at its queue.
+"""How InferenceX started its servers on one node, where the table of its runs does not say: drafts, how often
+SGLang's scheduler looks at its queue, and the type of the cache.
 
 Facts of `benchmarks/single_node/*.sh`, of the scripts before them in `benchmarks/` and of the list of sweeps
 (`.github/configs/nvidia-master.yaml`; SemiAnalysisAI/InferenceX, Apache-2.0). The scripts of SGLang on Blackwell set
@@ -72,3 +72,20 @@ def looks(rows: pandas.DataFrame) -> np.ndarray:
     found[qwen & (rows.precision == "nvfp4") & (rows.device == _BLACKWELL[0])] = _SELDOM
     found[qwen & fp8 & (rows.device == _BLACKWELL[1]) & (rows.runtime_version != _OF_SGLANG)] = _OFTEN
     return np.where(own, found, -1)
+
+
+def caches(rows: pandas.DataFrame) -> np.ndarray:
+    """[N] type of the cache; "" where no script tells.
+
+    ``rows``: as `drafts`. Scripts of gpt-oss ask for 8 bits on B200 with either engine and for nothing on Hopper, those
+    of DeepSeek and GLM-5 with SGLang likewise for 8 bits on Blackwell and for nothing on Hopper. Nothing is as wide as
+    activations. Those of Qwen3.5 ask for 8 bits where the weights are in fp8, and for nothing in bf16.
+    """
+    alone = ~rows.disaggregated & rows.inferencex
+    hopper = ~rows.device.isin(_BLACKWELL) & ~rows.device.str.startswith("gb")
+    gpt = alone & (rows.family == "gpt-oss-120b") & (rows.device.isin(_BLACKWELL[:1]) | hopper)
+    latent = alone & rows.family.isin(["deepseek-v3", "glm-5"]) & (rows.runtime == "sglang")
+    qwen = alone & (rows.family == "qwen3.5-397b-a17b") & (rows.runtime == "sglang")
+    qwen &= rows.precision.isin(["fp8", "fp8_block", "bf16"])
+    wide = (gpt | latent) & hopper | qwen & (rows.precision == "bf16")
+    return np.where(wide, "bf16", np.where(gpt | latent | qwen, "fp8", ""))

@@ -154,13 +154,15 @@ def serving_of(row: Any, model: LanguageModel) -> Serving:
 
 
 def _quantization(row: Any, model: LanguageModel) -> Quantization:
-    """What the run multiplied in. Where only experts are stored at 4 bits the rest ran at 16, whatever the row says."""
+    """What the run multiplied in. Where only experts are stored at 4 bits the rest ran at 16, whatever the row says; a
+    cache of which nothing is known is as wide as the dense matrices, and at 8 bits where they have fewer than 16.
+    """
     gemm, moe = row.gemm_quantization, row.moe_quantization
     if model.experts_stored_as == "mxfp4":
         gemm, moe = "bf16", "mxfp4"
     elif model.experts_stored_as == "int4_wo" and moe == "int4_wo":
         gemm = "bf16"
-    return Quantization(gemm, moe, "bf16" if gemm == "bf16" else "fp8")
+    return Quantization(gemm, moe, row.kv_quantization or ("bf16" if gemm == "bf16" else "fp8"))
 
 
 def _split(row: Any, side: str) -> Parallelism:
