@@ -116,8 +116,8 @@ def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, 
     found = Allowance.from_dict(learned[kind]) if kind != "torch" and kind in learned else torch
     share, measured = found.share, kind in learned
     low, middle, high = found.beside
-    # The laboratories had PyTorch in the process of other runtimes. Without its modules a process has a third as much in
-    # use (onnxruntime's issue 9138: 345 MB in place of 1,031), so at least half of PyTorch's least.
+    # The laboratories had PyTorch in the process of other runtimes. Without its modules a process has a third as much
+    # in use (onnxruntime's issue 9138: 345 MB in place of 1,031), so at least half of PyTorch's least.
     low = low if kind == "torch" else min(low, _SMALL * torch.beside[0])
     if not measured:
         every = [Allowance.from_dict(values) for values in learned.values()]
