@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perfpass.devices import device
 from perfpass.predictors.memory import step
-from perfpass.predictors.memory.allowance import Allowance, allowance
+from perfpass.predictors.memory.allowance import Allowance, allowance, driver_bytes
 from perfpass.predictors.memory.predictor import MemoryPredictor
 from perfpass.predictors.way import Way
 
@@ -58,3 +58,20 @@ def test_a_runtime_that_nobody_measured_is_as_wide_as_any_that_was(runtime):
 def test_a_vendor_without_a_run_of_inference_is_wider_above():
     ours, theirs = (allowance(Way(on), LEARNED, CONTEXTS) for on in (NVIDIA, AMD))
     assert theirs.share[2] == pytest.approx(2.0 * ours.share[2]) and not theirs.measured
+
+
+@pytest.mark.parametrize("name", ["h100", "a100-80gb", "rtx-3060", "t4"])
+def test_the_least_in_use_is_what_the_line_of_a_process_may_show(name):
+    """Without what the driver keeps of a whole GPU, which upper bound and median have."""
+    on = device(name)
+    found, kept = allowance(Way(on), LEARNED, CONTEXTS), driver_bytes(on)
+    context = CONTEXTS.get(on.id, found.beside[1]) - kept
+    assert kept > 0 and found.beside[0] <= max(context, LEARNED["torch"]["beside_bytes"][0])
+    assert found.beside[2] >= LEARNED["torch"]["beside_bytes"][2] - LEARNED["torch"]["beside_bytes"][1] + kept
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "tensorrt"])
+def test_a_process_without_pytorch_may_have_half_of_its_context(runtime):
+    with_torch, without = (allowance(Way(NVIDIA, runtime=r), LEARNED, {}) for r in ("torch", runtime))
+    assert 0 < without.beside[0] == pytest.approx(0.5 * with_torch.beside[0])
+    assert without.beside[2] > with_torch.beside[2]

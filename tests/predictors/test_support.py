@@ -90,6 +90,17 @@ def test_a_board_that_was_measured_itself_lacks_no_generation():
     assert found["lacks"][0, at] == 2.0
 
 
+@pytest.mark.parametrize("board", ["gaudi2", "max-1550", "arc-a770"])
+@pytest.mark.parametrize("mode", ["inference", "training"])
+def test_cpus_of_a_vendor_say_nothing_of_its_gpus(root, board, mode):
+    """Intel's processors were learned from: its GPUs are as little known as those of a vendor without any record."""
+    ours, other = (perfpass.predict(root / EXAMPLE, on, batch=64, mode=mode) for on in (board, "tpu-v4"))
+    assert ours.support.level == other.support.level == "outside"
+    predictor = InferencePredictor.load()
+    assert predictor.knows_vendor(device("t4")) and predictor.knows_vendor(device("Xeon Platinum 8480+"))
+    assert not predictor.knows_vendor(device(board))
+
+
 def test_an_engine_is_near_where_errors_of_other_laboratories_vouch_for_it_and_else_outside():
     """As they were measured in it: fp16 in TensorRT, and neither fp8 nor anything in TVM on a GPU."""
     predictor = AnalyticPredictor.load()

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import perfpass
 from perfpass.errors import ArgumentError, UnsupportedError
-from perfpass.report import plots_of
+from perfpass.report import interval_charts, plots_of
 from perfpass.report.chart import Axis, Chart, Dot, Dots, Line, Note, around
 from perfpass.report.interval_charts import TITLES, records
 from perfpass.report.layout import NARROW, WIDTH, Area, Words, fitted, placed
@@ -356,3 +356,16 @@ def test_the_first_series_differ_for_the_colour_blind(theme):
     for i, one in enumerate(seen):
         for other in seen[i + 1 :]:
             assert math.dist(one, other) > 0.15
+
+
+def test_a_step_is_called_one_where_its_time_and_energy_are_shown(vision, step):
+    run, training = (
+        [chart.title for chart in interval_charts.intervals(p, "") if chart.title.startswith(("Time", "Energy"))]
+        for p in (vision, step)
+    )
+    assert run == ["Time of a run", "Energy of a run"] and training == ["Time of a step", "Energy of a step"]
+
+
+def test_a_record_of_a_thousand_samples_says_so_in_figures():
+    record = {"model": "resnet50", "device": "t4", "precision": "fp16", "batch": 1024.0}
+    assert interval_charts._short(record) == "resnet50, t4, fp16, b1024"

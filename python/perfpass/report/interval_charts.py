@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.errors import UnsupportedError
 from perfpass.interval import Interval
 from perfpass.report.chart import Axis, Chart, Dot, Dots, Form, Mark, Whisker, around
-from perfpass.report.run_charts import said
+from perfpass.report.run_charts import a_run, said
 from perfpass.text import digits, size
 
 if TYPE_CHECKING:
@@ -72,12 +72,18 @@ def intervals(prediction: Any, subtitle: str) -> tuple[Chart, ...]:
     """A chart for each figure, with the records nearest to it."""
     nearest = records(prediction)
     return tuple(
-        _one(name, value, subtitle, None if nearest is None else nearest.get(name), nearest is not None)
+        _one(name, _title(name, prediction), value, subtitle, (nearest or {}).get(name), nearest is not None)
         for name, value in figures(prediction).items()
     )
 
 
-def _one(name: str, found: Interval, subtitle: str, part: Part | None, known: bool) -> Chart:
+def _title(name: str, prediction: Any) -> str:
+    """A figure's title; of a step where the run is one."""
+    whole = "a run"
+    return TITLES[name].replace(whole, a_run(prediction)) if TITLES[name].endswith(whole) else TITLES[name]
+
+
+def _one(name: str, title: str, found: Interval, subtitle: str, part: Part | None, known: bool) -> Chart:
     """``part``: the evidence of this figure; ``known``: whether evidence could be asked for."""
     form: Form = "size" if found.unit == "byte" else "number"
     near = [record for record in (part.records if part else ()) if (record["copied"] or record["measured"])]
@@ -123,10 +129,10 @@ def _one(name: str, found: Interval, subtitle: str, part: Part | None, known: bo
     if (part is None and name not in _QUANTITY) or not known:
         beside = ""
     sided = "; plan for the upper bound, 98 in 100 stay below" if name == "peak_memory_bytes" else ""
-    description = f"{TITLES[name]}: {words}{sided}.{beside}"
+    description = f"{title}: {words}{sided}.{beside}"
     y_axis = Axis("", -0.7, top + 0.7, names=tuple(names))
     return Chart(
-        TITLES[name],
+        title,
         subtitle,
         x,
         y_axis,
@@ -145,7 +151,7 @@ def _written(value: float, unit: str) -> str:
 def _short(record: dict[str, Any]) -> str:
     """Of an axis: what tells records of one model apart."""
     model = record["model"].rpartition("/")[2].rpartition(":")[2]
-    at = f"b{record['batch']:.3g}" if record["batch"] else ""
+    at = f"b{digits(record['batch'])}" if record["batch"] else ""
     how = ", ".join(filter(None, (record["device"].partition(" (")[0], record["precision"], at)))
     room = max(_FEWEST, _LETTERS - 2 - len(how))
     return f"{model if len(model) <= room else model[: room - 1] + '…'}, {how}"
@@ -154,7 +160,7 @@ def _short(record: dict[str, Any]) -> str:
 def _conditions(record: dict[str, Any]) -> str:
     of_requests = record["kind"] in ("serving", "generation")
     parts = [record["model"], record["task"] if of_requests else "", record["device"], record["runtime"]]
-    parts += [record["precision"], f"batch {record['batch']:.4g}" if record["batch"] else ""]
+    parts += [record["precision"], f"batch {digits(record['batch'])}" if record["batch"] else ""]
     if of_requests:
         told, made = record["input_tokens"], record["output_tokens"]
         parts.append(f"{f'{told:g}' if told else 'unstated'} -> {f'{made:g}' if made else 'unstated'} tokens")

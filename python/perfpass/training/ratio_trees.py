@@ -395,7 +395,6 @@ def describe(dataset: Dataset) -> dict[str, Any]:
         "support": {
             "operators": sorted(OPERATORS[i] for i in {int(i) for t in dataset.tables for i in np.unique(t.op)}),
             "macs_per_sample": [float(macs.min()), float(macs.max())],
-            "vendors": sorted({d.vendor for d in dataset.devices.values()}),
             "batch": {name: [int(found.min()), int(found.max())] for name, found in batch.items()},
             "distance": DISTANCES,
         },

@@ -90,7 +90,7 @@ class CpuPredictor:
         if asked is not way:
             said = (
                 f"there was no run of {asked.runtime} to learn from: {way.runtime} stands in for it, bounds of "
-                "the time a factor of 2 further out and memory as it is"
+                "the time allow for a factor of 2 between them and memory is as it is"
             )
             notes.add(1, True, said, first=True)
         notes.add(1, tables.any(np.asarray(table.op) == EIGHT_BITS), _OF_8_BITS)
@@ -177,7 +177,7 @@ class CpuPredictor:
         unmeasured = _UNMEASURED if way.runtime in STANDING_IN else cpu_halves.further(way)
         way = way.as_measured
         low, high = self._spread[way.runtime].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
-        bounds = tuned.bounds(columns, low - unmeasured, high + unmeasured)
+        bounds = tuned.bounds(columns, -np.hypot(low, unmeasured), np.hypot(high, unmeasured))
         return analytic.AnalyticPredictor.load().around(Bounds.around(columns["latency_ms"], *bounds), columns, way)
 
     def estimate(self, run: Run) -> Estimate:

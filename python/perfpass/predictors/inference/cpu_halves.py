@@ -25,7 +25,7 @@ PRECISIONS_OF_16_BITS = ("fp16", "bf16", "amp", "amp_bf16")
 FOLLOWING = ("fp64", *PRECISIONS_OF_16_BITS)
 # How products run.
 AS_FP32, TILES, INSTRUCTIONS, EMULATED, LOOPS = "as fp32", "tiles", "instructions", "emulated", "loops"
-# How far out bounds lie where it is not as in single precision: a factor of 2, by hand.
+# Half-width (in logarithms) where it is not as in single precision: a factor of 2, by hand.
 UNMEASURED = float(np.log(2.0))
 # What a vector instruction for 16 bits gains at most is four times fp32's rate; beyond it are the tiles of AMX.
 MOST_OF_VECTORS = 4.0
@@ -44,7 +44,7 @@ _SAID = {
     LOOPS: "in PyTorch's own loops: the CPU has no instructions for {rate}, and single products alone were timed so",
 }
 _FP64 = "all in fp64 at the rate of its own peak, of which no run was measured"
-_FURTHER = "bounds a factor of 2 further out"
+_FURTHER = "bounds allow for a factor of 2 in it"
 # Architectures with AVX-512 and without its instructions for bfloat16; others of 64 FLOP a cycle are taken for such.
 _WIDE_VECTORS = (
     "cascade-lake", "ice-lake", "ice-lake-sp", "rocket-lake", "skylake-sp", "skylake-x", "tiger-lake",
@@ -75,7 +75,7 @@ def said(way: Way) -> str | None:
 
 
 def further(way: Way) -> float:
-    """How much further out bounds lie (in logarithms) than where single precision was measured."""
+    """Half-width (in logarithms) that a precision adds to that of single precision, squares with squares."""
     return UNMEASURED if said(way) is not None else 0.0
 
 

@@ -164,6 +164,10 @@ class RatioTrees(ABC):
         """The widths of intervals on this device."""
         return self._spread[device.kind]
 
+    def knows_vendor(self, device: Device) -> bool:
+        """Whether the corpus has devices of this kind by this vendor: of its GPUs a vendor's CPUs say nothing."""
+        return (device.kind, device.vendor) in _makes(tuple(self.manifest["measured"]))
+
     def unseen(self, device: Device) -> tuple[int, bool]:
         """Support level of a device without records, and whether held-out errors vouch for the bounds there."""
         return 1, True
@@ -414,7 +418,7 @@ class RatioTrees(ABC):
             # Of a kind that was not measured: without a convolution, or of other operators.
             "domain": (kinds.strange | ~kinds.convolves).astype(np.float64)[:, None],
             "device": 1.0 if unseen else time_lacks.scarcity(self._recorded.rows(whole.device)),
-            "vendor": float(unseen and way.device.vendor not in self.manifest["support"]["vendors"]),
+            "vendor": float(unseen and not self.knows_vendor(way.device)),
             "generation": roofline.generations_before_ampere(whole.device) if unseen else 0.0,
             "rare software": float(unseen and evidence == 1),
             "unmeasured software": float(unseen and evidence == len(EVIDENCE) - 1),
@@ -509,6 +513,12 @@ class RatioTrees(ABC):
         on = f"on {way.device.name} ({least} to {most})" if self.measured(way) else f"({least} to {most})"
         beside = (batch < least) | (batch > most)
         notes.add(1, beside, lambda i: f"batch {batch[i]} is beside those learned from {on}")
+
+
+@cache
+def _makes(measured: tuple[str, ...]) -> frozenset[tuple[str, str]]:
+    """Kind and vendor of each of these devices."""
+    return frozenset((found.kind, found.vendor) for found in map(find_device, measured))
 
 
 def _without_records(way: Way) -> Way:

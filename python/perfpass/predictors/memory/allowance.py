@@ -24,8 +24,6 @@ _GIB = float(2**30)
 # What an NVIDIA driver keeps of a whole GPU, which NVML's first interface counts as used: 517 MiB on an A10, 912 MB on
 # an A100 (nvml-wrapper's issue 57, detect-gpu's issue 3). A slice's memory is stated without it.
 DRIVER_BYTES = 0.5 * _GIB
-# The same as a share of the A10's memory: page tables and check bits are fewer on smaller boards.
-_DRIVER_SHARE = 517.0 / (24 * 1024)
 _DRIVER_BYTES_OF = {"a100-sxm4-80gb": 912e6, "a100-pcie-80gb": 912e6}
 
 
@@ -69,7 +67,8 @@ _CPU = Allowance((0.85, 1.0, 1.25), (0.14 * _GIB, 0.195 * _GIB, 0.5 * _GIB), mea
 _PLANNED_SHARE = 1.0
 # Devices of neither NVIDIA nor AMD: by hand.
 _OTHER = Allowance((0.85, 1.15, 1.7), (0.2 * _GIB, 0.45 * _GIB, 1.0 * _GIB), measured=False)
-# Of a context on a GPU of few multiprocessors that shares the host's memory, at least; by hand.
+# Of PyTorch's least context, at least: without its modules, or on a GPU of few multiprocessors that shares the host's
+# memory; by hand.
 _SMALL = 0.5
 # MIOpen's workspaces hold an operator's input and output once more in the layout of its kernels, which together are no
 # more than what was alive beside the weights; the allocator keeps the largest.
@@ -103,8 +102,9 @@ def driver_bytes_of(whole: str) -> float:
 def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, float]) -> Allowance:
     """That of a run of inference; ``learned`` by `group`, ``context_bytes`` what was measured beside tensors by device.
 
-    A measured context (NVML, the driver's share in it) moves all three values of PyTorch's; its spread stays. A runtime
-    that nobody measured may be off as far as any that was: its bounds are the outermost of all.
+    A measured context (NVML, the driver's share in it) moves all three values of PyTorch's; its spread stays. The low
+    value has no driver's share. A runtime that nobody measured may be off as far as any that was: its bounds are the
+    outermost of all.
     """
     device = way.device
     if device.kind == "cpu":
@@ -116,8 +116,9 @@ def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, 
     found = Allowance.from_dict(learned[kind]) if kind != "torch" and kind in learned else torch
     share, measured = found.share, kind in learned
     low, middle, high = found.beside
-    # The laboratories had PyTorch in the process of other runtimes; without it a context takes no more than PyTorch's.
-    low = min(low, torch.beside[0])
+    # The laboratories had PyTorch in the process of other runtimes. Without its modules a process has a third as much
+    # in use (onnxruntime's issue 9138: 345 MB in place of 1,031), so at least half of PyTorch's least.
+    low = low if kind == "torch" else min(low, _SMALL * torch.beside[0])
     if not measured:
         every = [Allowance.from_dict(values) for values in learned.values()]
         share = (min(one.share[0] for one in every), _PLANNED_SHARE, max(one.share[2] for one in every))
@@ -133,8 +134,8 @@ def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, 
         more = context_bytes[device.id] - middle
     else:
         more = driver_bytes(device)
-        low -= max(0.0, more - _DRIVER_SHARE * device.memory_bytes)
-    beside = (max(0.0, low + more), middle + more, high + more)
+    # A process's line in nvidia-smi lacks the driver's share, and who states memory seldom says how it was read.
+    beside = (max(0.0, low + more - driver_bytes(device)), middle + more, high + more)
     if kind != "torch" or device.vendor != "NVIDIA" or found.convolving is None:
         return Allowance(share, beside, measured)
     moved = [there + now - then for there, now, then in zip(found.convolving, beside, found.beside, strict=True)]

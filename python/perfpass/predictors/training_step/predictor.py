@@ -135,7 +135,7 @@ class StepPredictor(RatioTrees):
 
     def unseen(self, device: Device) -> tuple[int, bool]:
         """Nothing vouches for GPUs of other vendors."""
-        return (1, True) if device.vendor in self.manifest["support"]["vendors"] else (2, False)
+        return (1, True) if self.knows_vendor(device) else (2, False)
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
         """What is known of N steps before they are scored, and how far measurements stand behind them."""
@@ -163,7 +163,9 @@ class StepPredictor(RatioTrees):
 
         found, notes, row_s = self._known(at, forward, batch, way, threads)
         if way.device.kind == "cpu" and (further := cpu_halves.further(way)):
-            found |= {"low_s": found["low_s"] * np.exp(-further), "high_s": found["high_s"] * np.exp(further)}
+            below, above = (np.log(found[name] / found["median_s"]) for name in ("low_s", "high_s"))
+            found["low_s"] = found["median_s"] * np.exp(-np.hypot(below, further))
+            found["high_s"] = found["median_s"] * np.exp(np.hypot(above, further))
         return found, notes, row_s, derived.steps(forward)
 
     def _heard(self, way: Way, kinds: Kinds, distance: np.ndarray) -> np.ndarray:

@@ -95,7 +95,7 @@ def _figures(p: Prediction) -> Section:
     first = [chart for chart in charts if len(chart.rows) > 1] or list(charts[:1])
     rest = tuple(chart for chart in charts if chart not in first)
     blocks: list[Block] = [
-        table("All figures of a run", ("figure", "median, and bounds of the interval"), rows),
+        table(f"All figures of {run_charts.a_run(p)}", ("figure", "median, and bounds of the interval"), rows),
         *first,
     ]
     return Section("Figures", (*blocks, Folded("The other figures as pictures", rest)) if rest else tuple(blocks))
@@ -108,7 +108,7 @@ def _named(p: Prediction) -> dict[str, Interval]:
         "throughput": _samples(p),
         "memory in use": p.memory.in_use,
         **{name: found for name, found in inner.items() if found is not None},
-        "energy of a run": p.energy_j,
+        f"energy of {run_charts.a_run(p)}": p.energy_j,
         "power": p.power_w,
     }
 
