@@ -613,8 +613,8 @@ def _seconds(
 
 
 def _without_records(way: Way) -> Way:
-    """The same on a board like it that nobody measured."""
-    return replace(way, device=replace(way.device, id=f"{way.device.id}, unmeasured", parent=None))
+    """The same on a board like it that nobody measured, in today's release."""
+    return replace(way, device=replace(way.device, id=f"{way.device.id}, unmeasured", parent=None), torch_version=None)
 
 
 def learned_in(way: Way) -> Way:
