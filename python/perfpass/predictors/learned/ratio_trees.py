@@ -286,7 +286,7 @@ class RatioTrees(ABC):
         by_trees = self._log_seconds(vectors, learned, way, kinds)
         seconds, handed_over = self._beyond_trees(by_trees, kinds, networks, way, distance)
         rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
-        issue = self._issue(vectors.values).reshape(sizes.shape)
+        issue = (self._issue(vectors.values) * np.exp(self._issued_beside(vectors, way))).reshape(sizes.shape)
         lacking = partial(self._lacks, tables, sizes / batch[:, None], sizes)
         lacks = lacking(way, distance, issue, kinds)
         spread = self.spread(whole.device)
