@@ -27,7 +27,14 @@ from perfpass.predictors.learned.ratio_trees import (
 )
 from perfpass.predictors.learned.recorded import FASTER_FP32, UNSTATED_TORCH, learned_in
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import GEMM_RATE, GROUPS, ISSUE_S, of_before_ampere, sustained_flops
+from perfpass.predictors.roofline import (
+    GEMM_RATE,
+    GROUPS,
+    ISSUE_S,
+    issue_share,
+    of_before_ampere,
+    sustained_flops,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -46,6 +53,10 @@ _FADE = {"gpu": (0.35, 0.6), "cpu": (0.6, 1.0)}
 # Beside boards from before Ampere, and others' launched before it: 40 us an operator, which HELP's boards of 2016 to
 # 2018 take. Clouds keep them beside processors of their time (V100: a Broadwell of 2.3 GHz, T4: a Cascade Lake of 2.5).
 _OLDER_HOST = (2.0, 2.0)
+# How much slower the host may be, when what waits for it is counted: a run waits for a host at the upper end of its
+# width (1.7) where it does not for the one that is assumed. From 1.25 on no upper bound rises as a device gets faster.
+# Chosen with the coverage of sources left out in sight.
+_SLOWER_HOST = 2.0
 # Of CAUSES, those whose error is of what the device does, and of no host.
 _OF_DEVICE = ("network", "device", "rare software", "unmeasured software", "beside")
 # What a measured board lacks where operators are priced one by one, over an unmeasured one, by hand: no laboratory left
@@ -69,13 +80,28 @@ def counted_distance(distance: np.ndarray) -> np.ndarray:
     return np.minimum(distance, _FADE["gpu"][0])
 
 
-def while_it_works(lacks: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """What is not known of N runs on GPUs, by CAUSES: of the device as far as it does not wait for its host.
+def assumed_host(way: Way) -> float:
+    """What the host that is assumed takes to issue operators over what the features count (``log_issue``).
 
-    Where the host issues one operator after the other, it alone is what makes the time, and no record states it.
+    Records that state no release have it counted there (`UNSTATED_HOST`).
     """
-    works = 1.0 - lacks["host"]
-    return {name: lack * works if name in _OF_DEVICE else lack for name, lack in lacks.items()}
+    if way.torch_version == UNSTATED_TORCH:
+        return 1.0
+    return (_OLDER_HOST if of_before_ampere(way.device) else InferencePredictor.settings.host)[0]
+
+
+def as_it_waits(lacks: Mapping[str, np.ndarray], issue: np.ndarray) -> dict[str, np.ndarray]:
+    """What is not known of N runs on GPUs, by CAUSES: of the host as far as they wait for it, of the device as far as
+    they do not.
+
+    ``issue`` [N]: time of the host that is assumed (`assumed_host`) over that of the device. The run takes the smooth
+    maximum of both, whose logarithm moves with that of the host by the host's share of it, s, and with that of the
+    device by 1 - s; a lack is of squares. s is that of a slower host (`_SLOWER_HOST`).
+    """
+    waits = issue_share(_SLOWER_HOST * issue)
+    works = np.square(1.0 - waits)
+    found = {name: lack * works if name in _OF_DEVICE else lack for name, lack in lacks.items()}
+    return found | {"host": np.square(waits)}
 
 
 class InferencePredictor(RatioTrees):
@@ -218,7 +244,7 @@ class InferencePredictor(RatioTrees):
         trees = self._heard(way, kinds, distance).repeat(sizes.shape[1])
         found["network"] = counted_distance(found["network"]) * convolves
         found["device"] = np.maximum(found["device"], _PRICED * (1.0 - trees))
-        return while_it_works(found)
+        return as_it_waits(found, issue.ravel() * assumed_host(way))
 
     def _instead(self, way: Way) -> tuple[int, str]:
         if way.device.kind != "gpu":

@@ -237,7 +237,7 @@ class RatioTrees(ABC):
         by_trees = self._log_seconds(vectors, learned, way, kinds)
         seconds, handed_over = self._beyond_trees(by_trees, kinds, networks, way, distance)
         rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
-        issue = self._issue(vectors.values).reshape(sizes.shape)
+        issue = (self._issue(vectors.values) * np.exp(self._issued_beside(vectors, way))).reshape(sizes.shape)
         lacking = partial(self._lacks, tables, sizes / batch[:, None], sizes)
         lacks = lacking(way, distance, issue, kinds)
         unrecorded = None  # as if no record were of the board, where it has few of them or is asked beside them
@@ -522,8 +522,8 @@ def _makes(measured: tuple[str, ...]) -> frozenset[tuple[str, str]]:
 
 
 def _without_records(way: Way) -> Way:
-    """The same on a board like it that nobody measured."""
-    return replace(way, device=replace(way.device, id=f"{way.device.id}, unmeasured", parent=None))
+    """The same on a board like it that nobody measured, in today's release."""
+    return replace(way, device=replace(way.device, id=f"{way.device.id}, unmeasured", parent=None), torch_version=None)
 
 
 def fade(distance: np.ndarray, between: tuple[float, float]) -> np.ndarray:

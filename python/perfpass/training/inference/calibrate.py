@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from perfpass.predictors.inference.features import FEATURES
-from perfpass.predictors.inference.predictor import counted_distance, evidence_key, while_it_works
+from perfpass.predictors.inference.predictor import as_it_waits, assumed_host, counted_distance, evidence_key
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import LEAST_DEVICE_ROWS
 from perfpass.predictors.learned.spread import Spread
@@ -33,7 +33,7 @@ class Experiment:
     """Rows of one device (or several) that a predictor answered for without having seen the device.
 
     ``evidence`` [n] indexes EVIDENCE: what the training rows held of each row's software, on other devices;
-    ``generation`` [n] of each row's board.
+    ``generation`` [n] of each row's board; ``issue`` [n]: the time of the host that is assumed over the device's.
     """
 
     devices: frozenset[str]
@@ -51,11 +51,11 @@ class Experiment:
         """For the fit of widths."""
         name = " and ".join(sorted(self.devices))
         found = time_widths.of_devices(self.residual, self.issue, self.evidence, self.generation, name)
-        return _as_asked(found, self.kind == "gpu")
+        return _as_asked(found, self.issue, self.kind == "gpu")
 
 
 # A user is another laboratory: these count as much as networks and devices left out together. Chosen with the coverage
-# of sources left out in sight, as is what a network lacks (`while_it_works`).
+# of sources left out in sight, as is what a network lacks (`as_it_waits`).
 TIMES: Mapping[str, float] = {"source": 2.0}
 
 
@@ -72,13 +72,19 @@ def bounds(parts: Iterable[Errors], asked: Errors) -> tuple[np.ndarray, np.ndarr
 def of_networks(dataset: Dataset, found: Residuals) -> Errors:
     """Errors on networks held out, on devices that are known, for the fit of widths."""
     of = time_widths.of_networks(dataset, found)
-    return _as_asked(of, kinds(dataset)[found.row] == "gpu")
+    issue = found.issue * _hosts(dataset, found.row)
+    return _as_asked(of, issue, kinds(dataset)[found.row] == "gpu")
 
 
-def _as_asked(errors: Errors, gpu: np.ndarray | bool) -> Errors:
-    """With lacks as those of a question (`InferencePredictor`); ``gpu`` [N]."""
+def _hosts(dataset: Dataset, rows: np.ndarray) -> np.ndarray:
+    """[len(rows)] `assumed_host` of each."""
+    return np.array([assumed_host(dataset.ways[i]) for i in rows.tolist()])
+
+
+def _as_asked(errors: Errors, issue: np.ndarray, gpu: np.ndarray | bool) -> Errors:
+    """With lacks as those of a question (`InferencePredictor`); ``issue``, ``gpu`` [N]."""
     lacks = dict(zip(errors.causes, errors.lacks.T, strict=True))
-    named = while_it_works(lacks | {"network": counted_distance(lacks["network"])})
+    named = as_it_waits(lacks | {"network": counted_distance(lacks["network"])}, issue)
     works = np.column_stack([named[cause] for cause in errors.causes])
     return replace(errors, lacks=np.where(np.reshape(gpu, (-1, 1)), works, errors.lacks))
 
@@ -181,7 +187,7 @@ def _experiment(
         predicted_s=found.predicted_s,
         base_s=found.base_s[asked],
         residual=np.log(dataset.measured_s[asked] / found.predicted_s),
-        issue=np.exp(found.x[asked, _LOG_ISSUE].astype(np.float64)),
+        issue=np.exp(found.x[asked, _LOG_ISSUE].astype(np.float64)) * _hosts(dataset, asked),
         evidence=level[asked],
         generation=np.array([generations_before_ampere(dataset.ways[i].device) for i in asked.tolist()]),
     )
