@@ -166,7 +166,7 @@ def test_a_framework_or_device_that_was_not_measured_is_wider():
         ({"tokens": -1.0}, ArgumentError, "tokens"),
         ({"fabric_gb_s": 0.0}, ArgumentError, "GB/s"),
         ({"host_gb_s": -1.0}, ArgumentError, "host_gb_s -1.0"),
-        ({"gpus": 8, "pipeline": 8, "virtual": 9}, ArgumentError, "9 chunks"),
+        ({"gpus": 8, "pipeline": 8, "virtual": 9}, ArgumentError, "9 chunks.*at most 4, one for each layer"),
         ({"dora": True}, ArgumentError, "lora_rank"),
         ({"frozen": "nf4"}, ArgumentError, "frozen weights .* lora_rank"),
         ({"gpus": 2, "context": 2, "sequence": 4095}, ArgumentError, "context ranks"),

@@ -410,7 +410,7 @@ def _divides(model: LanguageModel, layout: Layout) -> None:
     if layout.virtual > 1 and chunks > model.layer_count:
         raise ArgumentError(
             f"{layout.virtual} chunks of each of {layout.pipeline} stages for the {model.layer_count} layers of "
-            f"{model.name}; give at most one for each layer"
+            f"{model.name}; give at most {max(model.layer_count // layout.pipeline, 1)}, one for each layer"
         )
     if model.heads % layout.tensor:
         raise ArgumentError(f"{layout.tensor} tensor ranks do not divide the {model.heads} heads of {model.name}")

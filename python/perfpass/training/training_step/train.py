@@ -70,7 +70,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         )  # fmt: skip
 
     # What is off on other sources is known once there is a predictor to ask.
-    place, _ = write(widths.fit(parts, least), time_widths.fit([]), StepPower(1.0, 0.5, 2.0))
+    place, _ = write(widths.fit(parts, least), time_widths.fit([]), StepPower(1.0, 0.0, 0.5, 2.0))
     apart = outside.outside(corpus, StepPredictor(place))
     say(f"{sum(map(len, apart))} steps of other sources")
     gpu = widths.fit([*parts, *outside.of_gpus(apart)], least)
