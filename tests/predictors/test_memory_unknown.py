@@ -75,3 +75,9 @@ def test_a_process_without_pytorch_may_have_half_of_its_context(runtime):
     with_torch, without = (allowance(Way(NVIDIA, runtime=r), LEARNED, {}) for r in ("torch", runtime))
     assert 0 < without.beside[0] == pytest.approx(0.5 * with_torch.beside[0])
     assert without.beside[2] > with_torch.beside[2]
+
+
+def test_the_context_of_one_board_of_amd_is_not_the_least_of_another():
+    found = allowance(Way(device("rx-7900-xtx")), LEARNED, CONTEXTS)
+    assert found.beside[0] == pytest.approx(LEARNED["torch"]["beside_bytes"][0])
+    assert found.beside[1] == pytest.approx(CONTEXTS["amd"])

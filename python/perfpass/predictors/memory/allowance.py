@@ -130,6 +130,7 @@ def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, 
         share = (share[0], share[1], share[2] * _AMD_SHARE_HIGH)
         known = context_bytes.get(device.id, context_bytes["amd"])
         more = max(0.0, known - middle)
+        low -= 0.0 if device.id in context_bytes else more  # one board's context says nothing of the least of another
     elif kind == "torch" and device.id in context_bytes:
         more = context_bytes[device.id] - middle
     else:
