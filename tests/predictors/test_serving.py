@@ -20,7 +20,7 @@ LOAD = {"input_length": 1024, "output_length": 1024, "concurrency": 16}
 
 
 def predicted(model="llama-3.1-8b", on="h200", **options):
-    return perfpass.predict_llm(model, on, **{**LOAD, "precision": "fp8", **options})
+    return perfpass.predict_llm(model, on, **{**LOAD, "tp": 1, "precision": "fp8", **options})
 
 
 def test_a_prediction_is_whole_and_its_json_strict():
