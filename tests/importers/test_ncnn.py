@@ -65,6 +65,18 @@ def test_an_activation_within_a_layer_is_an_operator_of_its_own() -> None:
     assert kinds.count("conv") == 3 and "leaky_relu" in kinds and kinds.count("conv_transpose") == 1
 
 
+def test_layers_that_are_written_alike_are_each_of_what_they_read(tmp_path: Path) -> None:
+    """Their parameters are read once, and sizes worked out once of like inputs alone."""
+    halved = "0=0 1=2 2=2"
+    lines = [f"Pooling p{i} 1 1 {'a' if i == 0 else f'b{i - 1}'} b{i} {halved}" for i in range(3)]
+    lines += [f"Pooling q 1 1 a c {halved}", "Swish s 1 1 c d", "Flatten f 1 1 c e"]
+    text = "\n".join(["7767517", f"{1 + len(lines)} 7", "Input a 0 1 a", *lines])
+    (tmp_path / "m.param").write_text(text + "\n")
+    graph = perfpass.load(tmp_path / "m.param", input_shape={"a": (1, 3, 16, 16)})
+    made = [graph.shape(tensor) for tensor in graph.graph_outputs]
+    assert made == [(1, 3, 2, 2), (1, 3, 8, 8), (1, 192)]
+
+
 def test_a_layer_without_a_rule_is_refused_unless_the_file_hints_its_shape(tmp_path: Path) -> None:
     text = path("up").read_text().replace("Swish ", "Mine  ", 1)
     (tmp_path / "m.param").write_text(text)

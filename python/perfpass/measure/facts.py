@@ -31,6 +31,7 @@ _PACKAGES = (
 )
 # Sides of the square matrices and sizes of the copies: large enough that one call takes some milliseconds.
 _GEMM_SIDE = {"cpu": 2048, "cuda": 8192}
+_SMALL_SIDE = 256
 _COPY_BYTES = {"cpu": 2**28, "cuda": 2**31}
 _CALIBRATION_S = 0.5
 
@@ -159,20 +160,24 @@ def _cuda_software() -> dict[str, str]:
 def capability(device: str) -> dict[str, Any]:
     """Measured GEMM rate per precision (FLOP/s) and copy bandwidth (bytes read plus written, B/s). Some seconds.
 
-    Square products of side 2,048 (CPU) or 8,192 (CUDA) on random numbers; copies of 256 MiB or 2 GiB; medians.
+    Square products of side 2,048 (CPU) or 8,192 (CUDA) on random numbers, smaller ones where these are slow (bf16 on
+    a CPU without instructions for it: 18 s each); copies of 256 MiB or 2 GiB; medians.
     """
     import torch
 
     kind = torch.device(device).type
     from perfpass.measure.runners.torch import set_math
 
-    side, size = _GEMM_SIDE[kind], _COPY_BYTES[kind]
+    size = _COPY_BYTES[kind]
     rates: dict[str, float] = {}
     precisions = {"fp32": torch.float32, "bf16": torch.bfloat16}
     if kind == "cuda":
         precisions |= {"tf32": torch.float32, "fp16": torch.float16}
     for precision, dtype in precisions.items():
         set_math(precision)
+        small = torch.randn(_SMALL_SIDE, _SMALL_SIDE, device=device).to(dtype)
+        small_s = min(_once_s(lambda small=small: torch.mm(small, small), kind) for _ in range(3))  # type: ignore[misc]
+        side = _side(_GEMM_SIDE[kind], small_s)
         a = torch.randn(side, side, device=device).to(dtype)
         b = torch.randn(side, side, device=device).to(dtype)
         out = torch.empty_like(a)
@@ -187,20 +192,28 @@ def capability(device: str) -> dict[str, Any]:
     return {"gemm_flop_s": rates, "copy_bytes_s": bandwidth}
 
 
-def _median_s(call: Callable[[], Any], kind: str) -> float:
+def _side(most: int, small_s: float) -> int:
+    """``most``, halved until a product takes no longer than a calibration, by ``small_s`` of one of `_SMALL_SIDE`."""
+    side = most
+    while side > _SMALL_SIDE and small_s * (side / _SMALL_SIDE) ** 3 > _CALIBRATION_S:
+        side //= 2
+    return side
+
+
+def _once_s(call: Callable[[], Any], kind: str) -> float:
     import torch
 
-    def wait() -> None:
-        if kind == "cuda":
-            torch.cuda.synchronize()
-
+    start = time.perf_counter()
     call()
-    wait()
+    if kind == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - start
+
+
+def _median_s(call: Callable[[], Any], kind: str) -> float:
+    _once_s(call, kind)
     times: list[float] = []
     end = time.monotonic() + _CALIBRATION_S
     while time.monotonic() < end or len(times) < 5:
-        start = time.perf_counter()
-        call()
-        wait()
-        times.append(time.perf_counter() - start)
+        times.append(_once_s(call, kind))
     return statistics.median(times)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from perfpass import _core
 from perfpass.errors import FormatError, PerfPassError, ShapeError, UnsupportedError
@@ -101,6 +102,7 @@ class _Lowering:
         self.alone: set[str] = set()  # blobs that the file holds: no batch
         self.inputs: list[int] = []
         self.names: set[str] = set()
+        self.sizes: dict[tuple[Any, ...], list[Shape]] = {}  # of outputs, of layers that are alike
 
     # -- tensors ---------------------------------------------------------------------------------------------------
 
@@ -165,6 +167,14 @@ class _Lowering:
         self._lower(layer, shapes, made, inputs, outputs)
 
     def _sizes(self, layer: Layer, shapes: list[Shape]) -> list[Shape]:
+        """Shapes of the outputs, worked out once of layers of one kind that share parameters and read like shapes."""
+        alike = layer.type, id(layer.parameters), len(layer.tops), *shapes
+        found = self.sizes.get(alike)
+        if found is None:
+            found = self.sizes[alike] = self._worked_out(layer, shapes)
+        return found
+
+    def _worked_out(self, layer: Layer, shapes: list[Shape]) -> list[Shape]:
         hints = layer.list_of(30)  # dimensions, w, h and c of every output, where the file has them
         found = results(layer, shapes)
         if found is None and len(hints) == 4 * len(layer.tops):

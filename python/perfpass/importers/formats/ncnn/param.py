@@ -7,6 +7,7 @@ number, arrays under -23300 less the number.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -36,6 +37,7 @@ _TYPES = (
 TYPES = _TYPES.split()
 
 Number = int | float
+Parameters = dict[int, Number | str | list[Number]]
 
 
 @dataclass
@@ -46,7 +48,7 @@ class Layer:
     name: str
     bottoms: list[str]
     tops: list[str]
-    parameters: dict[int, Number | str | list[Number]] = field(default_factory=dict)
+    parameters: Parameters = field(default_factory=dict)
     binary: bool = False
 
     def whole(self, number: int, otherwise: int = 0) -> int:
@@ -102,7 +104,8 @@ def _text(lines: list[str]) -> list[Layer]:
             raise FormatError("an ncnn .param file begins with 7767517 on a line of its own; convert the model again")
         count, blobs = (int(word) for word in rows[1])
         _checked(count, blobs)
-        found = [_layer(row) for row in rows[2:]]
+        alike: dict[tuple[str, ...], Parameters] = {}
+        found = [_layer(row, alike) for row in rows[2:]]
     except ValueError as error:
         if isinstance(error, FormatError | LimitError):
             raise
@@ -116,7 +119,8 @@ def _text(lines: list[str]) -> list[Layer]:
     return found
 
 
-def _layer(row: list[str]) -> Layer:
+def _layer(row: list[str], alike: dict[tuple[str, ...], Parameters]) -> Layer:
+    """``alike``: parameters by their text, which layers that are written alike share."""
     if len(row) < 4:
         line = " ".join(row)[:80]
         raise FormatError(
@@ -126,8 +130,15 @@ def _layer(row: list[str]) -> Layer:
     kind, name, bottoms, tops = row[0], row[1], int(row[2]), int(row[3])
     if not (0 <= bottoms <= _MOST_BLOBS and 0 <= tops <= _MOST_BLOBS) or len(row) < 4 + bottoms + tops:
         raise FormatError(f"an ncnn .param file whose layer {name[:80]!r} has {bottoms} inputs and {tops} outputs")
-    given, made, rest = row[4 : 4 + bottoms], row[4 + bottoms : 4 + bottoms + tops], row[4 + bottoms + tops :]
-    parameters: dict[int, Number | str | list[Number]] = {}
+    given, made, rest = row[4 : 4 + bottoms], row[4 + bottoms : 4 + bottoms + tops], tuple(row[4 + bottoms + tops :])
+    parameters = alike.get(rest)
+    if parameters is None:
+        parameters = alike[rest] = _parameters(rest)
+    return Layer(kind, name, given, made, parameters)
+
+
+def _parameters(rest: Sequence[str]) -> Parameters:
+    parameters: Parameters = {}
     for word in rest:
         key, _, value = word.partition("=")
         number = int(key)
@@ -135,7 +146,7 @@ def _layer(row: list[str]) -> Layer:
             parameters[_ARRAY - number] = _array(value)
         else:
             parameters[number] = value.strip('"') if value.startswith('"') else _number(value)
-    return Layer(kind, name, given, made, parameters)
+    return parameters
 
 
 def _array(value: str) -> str | list[Number]:
