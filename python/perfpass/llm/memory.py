@@ -145,8 +145,8 @@ def sequence_bytes(
 
 
 def workspace_bytes(
-    model: LanguageModel, split: Parallelism, tokens: Number, sequences: int = 1, *, element_bytes: float = 2.0
-) -> Number:
+    model: LanguageModel, split: Parallelism, tokens: int, sequences: int = 1, *, element_bytes: float = 2.0
+) -> float:
     """Largest sum of live activations of one layer for ``tokens`` tokens at once, and the logits of ``sequences``.
 
     ``element_bytes``: of an activation.
@@ -326,9 +326,10 @@ def likely_sequences(
 
     split, quantization, runtime = serving.parallelism, serving.quantization, serving.runtime
     held = whole if runtime == "trtllm" else context
-    chunk = np.minimum(CHUNK_TOKENS, np.maximum(whole, 1.0))
-    activations = workspace_bytes(model, split, chunk, element_bytes=quantization.activation_bytes)
+    of_token = workspace_bytes(model, split, 1, sequences=0, element_bytes=quantization.activation_bytes)
+    activations = of_token * np.minimum(CHUNK_TOKENS, whole)
     weights, share = weight_bytes(model, split, quantization), filled_share(runtime, split.gpus)
+    free: Number
     if runtime == "sglang":
         free = whole_bytes(device, share) - weights
     elif runtime == "trtllm":
