@@ -6,6 +6,8 @@ import math
 from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from perfpass.devices import device
 from perfpass.errors import ArgumentError
@@ -132,3 +134,13 @@ def test_serving_runs_that_were_measured_fit():
 
     for note in notes():
         assert "the count refuses 0, with default settings 0, " in note
+
+
+@given(st.sampled_from(("vllm", "sglang", "trtllm")), st.floats(60e9, 200e9), st.floats(1.0, 1.2))
+def test_more_memory_never_holds_fewer_requests(runtime, memory_bytes, more):
+    model, board = language_model("llama-3.1-70b"), device("a100-sxm4-80gb")
+    serving = Serving(1024, 256, 8.0, runtime, parallelism=Parallelism.of(2), quantization=BF16)
+    sizes = (int(memory_bytes), int(memory_bytes * more))
+    boards = (replace(board, memory_bytes=size) for size in sizes)
+    fewer, rest = (float(likely_sequences(model, one, serving, 1152, 1280)) for one in boards)
+    assert fewer <= rest

@@ -229,3 +229,14 @@ def test_beyond_the_places_of_a_decode_worker_requests_wait_as_little_s_law_has_
     wait = (over - 1) * answer * held["tpot"][0] * (1 - 1 / first_token.ROUNDS)
     assert held["tpot"][0] <= free["tpot"][0] * (1 + 1e-9)
     assert max(wait, free["ttft"][0] * 0.99) <= held["ttft"][0] <= (wait + free["ttft"][0]) * 1.001
+
+
+def test_a_server_that_began_cold_for_every_load_is_told_by_another_release_of_the_same_deployment(records):
+    rows = records.rows
+    same = ~rows.disaggregated & (rows.family == "deepseek-v3") & (rows.device == "b200-sxm-180gb")
+    same &= (rows.runtime == "sglang") & (rows.gemm_quantization == "nvfp4") & (rows.n_devices == 4)
+    same &= (rows.input_tokens == 1024) & (rows.output_tokens == 1024) & (rows.concurrency == 64)
+    slow, warm = same & (rows.runtime_version == ""), same & (rows.runtime_version == "0.5.9")
+    assert (rows.ttft_ms[slow] > 7000).all() and (rows.ttft_ms[warm] < 700).all() and slow.any() and warm.any()
+    assert records.cold[slow].all() and not records.cold[warm].any()
+    assert records.cold.mean() < 0.03

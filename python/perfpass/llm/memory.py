@@ -53,9 +53,10 @@ CHUNK_LOW_TOKENS = 256
 _LEAST_RUNTIME_BYTES = 1e9
 # Workspaces of fused kernels beside the tensors of a layer, as a share of these.
 _WORKSPACE_HIGH = 1.0
-# Of what settings chosen by hand hold, what finds room whatever the defaults say. By hand: DeepSeek-V3 in 8 bits served 32
-# requests of 9,216 tokens on four B200s, whose weights alone are above SGLang's default share (InferenceX sets 0.95).
-_TUNED_SHARE = 2 / 3
+# Of what settings chosen by hand hold, what finds room where the defaults leave nothing. By hand: DeepSeek-V3 in 8 bits
+# served 32 requests of 9,216 tokens on four B200s, whose weights alone are above SGLang's default share (InferenceX
+# sets 0.95). It fades as the defaults leave more, by less than that is more, so that more memory never holds fewer.
+_TUNED_SHARE, _FADING = 2 / 3, 0.7
 # What kernels pad their packed weights by, at most; by hand.
 _PADDING = 0.02
 _LOGIT_BYTES = 4.0
@@ -144,8 +145,8 @@ def sequence_bytes(
 
 
 def workspace_bytes(
-    model: LanguageModel, split: Parallelism, tokens: Number, sequences: int = 1, *, element_bytes: float = 2.0
-) -> Number:
+    model: LanguageModel, split: Parallelism, tokens: int, sequences: int = 1, *, element_bytes: float = 2.0
+) -> float:
     """Largest sum of live activations of one layer for ``tokens`` tokens at once, and the logits of ``sequences``.
 
     ``element_bytes``: of an activation.
@@ -319,16 +320,16 @@ def likely_sequences(
     What it fills is its documented default (`in_use`), without reserves: of TensorRT-LLM a share of what the engine
     leaves, of SGLang one of the memory with activations beside it, of vLLM one with all in it. TensorRT-LLM starts a
     request where all of it finds room (GUARANTEED_NO_EVICT), the others where its prompt does. Where weights leave next
-    to nothing by default somebody has set the share by hand, and so `_TUNED_SHARE` of what such settings hold always
-    find room.
+    to nothing by default somebody has set the share by hand.
     """
     import numpy as np
 
     split, quantization, runtime = serving.parallelism, serving.quantization, serving.runtime
     held = whole if runtime == "trtllm" else context
-    chunk = np.minimum(CHUNK_TOKENS, np.maximum(whole, 1.0))
-    activations = workspace_bytes(model, split, chunk, element_bytes=quantization.activation_bytes)
+    of_token = workspace_bytes(model, split, 1, sequences=0, element_bytes=quantization.activation_bytes)
+    activations = of_token * np.minimum(CHUNK_TOKENS, whole)
     weights, share = weight_bytes(model, split, quantization), filled_share(runtime, split.gpus)
+    free: Number
     if runtime == "sglang":
         free = whole_bytes(device, share) - weights
     elif runtime == "trtllm":
@@ -336,5 +337,5 @@ def likely_sequences(
     else:
         free = whole_bytes(device, share) - weights - activations - _LEAST_RUNTIME_BYTES
     tuned = whole_bytes(device, MOST_UTILIZATION) - weights - _LEAST_RUNTIME_BYTES
-    free = np.maximum(free, _TUNED_SHARE * tuned)
+    free = np.maximum(free, _TUNED_SHARE * tuned - _FADING * np.maximum(free, 0.0))
     return np.maximum(0.0, free / np.maximum(cache_bytes(model, split, quantization, held), 1.0))

@@ -57,10 +57,11 @@ class Terms:
     prefills at once; ``steps`` [N] output tokens per request; ``host`` [N] seconds of a step in which GPUs wait for the
     host, ``issued`` [N] those that it needs to issue a step's kernels one by one, 0 with CUDA graphs; ``split`` [N]
     whether prefill has its own replicas; ``waiting`` [N] requests that find no room in the cache, over those that do;
-    ``runtime`` [N] indexes RUNTIMES; ``server`` [N] whether requests come through one. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width``
-    [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and ``expert_bytes`` [N] of a weight; ``unstated`` [N]
-    whether nobody said how many prefill replicas there are; ``looks`` [N] steps from one look of the scheduler at its
-    queue to the next; ``waves`` [N] whether requests begin and end together.
+    ``runtime`` [N] indexes RUNTIMES; ``server`` [N] whether requests come through one. For the first token:
+    ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width`` [N] layers times hidden size over `HIDDEN`;
+    ``dense_bytes`` and ``expert_bytes`` [N] of a weight; ``unstated`` [N] whether nobody said how many prefill
+    replicas there are; ``looks`` [N] steps from one look of the scheduler at its queue to the next; ``waves`` [N]
+    whether requests begin and end together.
     """
 
     decode: np.ndarray

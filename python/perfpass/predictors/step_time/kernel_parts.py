@@ -163,7 +163,8 @@ class KernelParts:
         return [
             self._kernels.moe(
                 s.device, tokens, e.model_width, e.width, e.count, e.active, name, kernel=family,
-                tensor_parallel=ranks, expert_parallel=groups, skew=ROUTING_SKEW, stack=self._stack, version=self._version,
+                tensor_parallel=ranks, expert_parallel=groups, skew=ROUTING_SKEW, stack=self._stack,
+                version=self._version,
             )
             for family in (*sorted(families),) or (None,)
         ]  # fmt: skip

@@ -33,7 +33,7 @@ _PROMPTS_PER_WORKER = 1000
 # Requests per GPU from which latent attention runs data-parallel in those layouts.
 _DATA_PARALLEL_FROM = 32
 _WIDEST = 64
-# A first token this many times slower than under more load waited for something else than its load. By hand.
+# A first token this many times slower than under as much load or more waited for something else than its load. By hand.
 _COLD = 3.0
 
 
@@ -70,8 +70,10 @@ class Dataset:
 
     @cached_property
     def cold(self) -> np.ndarray:
-        """[N] whether the first token took over `_COLD` times as long as under more load on the same deployment, which
-        a server that is warm never does: the first run of a sweep, while kernels are still being compiled.
+        """[N] whether the first token took over `_COLD` times as long as under as much load or more on the same
+        deployment, which a server that is warm never does: the first run of a sweep, while kernels are still being
+        compiled. Of servers on one node the same deployment is one of another release or split of the experts, too,
+        since some sweeps started a server for every load.
         """
         rows = self.rows
         stated = [
@@ -79,12 +81,20 @@ class Dataset:
             for name in rows.columns
             if name.endswith(("_parallel", "_workers", "_quantization", "_tokens", "_batch"))
         ]
-        names = ["device", "family", "runtime", "runtime_version", "disaggregated", "n_devices", *stated]
-        out = np.zeros(len(rows), dtype=bool)
-        for _, places in rows.groupby(names, dropna=False).indices.items():
-            order = places[np.argsort(-rows.concurrency.to_numpy()[places], kind="stable")]
-            under_more = np.minimum.accumulate(self.ttft_s[order])
-            out[order] = self.ttft_s[order] > _COLD * under_more
+        alike = ["device", "family", "runtime", "disaggregated", "n_devices"]
+        lengths = ["input_tokens", "output_tokens", "gemm_quantization", "moe_quantization", "data_parallel"]
+        own = self._slower([*alike, "runtime_version", *stated])
+        return own | (self.aggregated & self._slower([*alike, *lengths]))
+
+    def _slower(self, names: list[str]) -> np.ndarray:
+        """[N] whether a first token took over `_COLD` times the least of rows with as much load or more that are equal
+        in ``names``.
+        """
+        load, out = self.rows.concurrency.to_numpy(), np.zeros(len(self.rows), dtype=bool)
+        for _, places in self.rows.groupby(names, dropna=False).indices.items():
+            order = places[np.argsort(load[places], kind="stable")]
+            least = np.minimum.accumulate(self.ttft_s[order][::-1])[::-1]
+            out[order] = self.ttft_s[order] > _COLD * least[np.searchsorted(load[order], load[order])]
         return out
 
     def measured_s(self, target: str) -> np.ndarray:
