@@ -10,6 +10,7 @@ import perfpass
 from perfpass.cli import main
 from perfpass.errors import ArgumentError
 from perfpass.importers.model_sources import CONFIGURATIONS
+from perfpass.llm.costs import Quantization
 
 SAID = ("--input-length", "1024", "--output-length", "128", "--concurrency", "1", "--runtime", "vllm")
 
@@ -69,6 +70,13 @@ def test_python_assumes_the_same_and_the_fewest_gpus_that_hold_it():
     said = perfpass.predict_llm("llama-3.1-8b", "h100", **given, tp=1)
     assert said.assumed == {} and said.to_dict() == {**found.to_dict(), "assumed": {}}
     assert perfpass.predict_llm("llama-3.1-70b", "h100").assumed["tp"] == 2
+
+
+def test_a_cache_of_8_bits_is_assumed_only_where_nobody_asked_for_it():
+    assert perfpass.predict_llm("llama-3.1-8b", "h100", precision="fp8").assumed["kv_precision"] == "fp8"
+    stated = Quantization("fp8", "fp8", "fp8")
+    for asked in ({"precision": "fp8", "kv_precision": "fp8"}, {"precision": stated}):
+        assert "kv_precision" not in perfpass.predict_llm("llama-3.1-8b", "h100", **asked).assumed
 
 
 @pytest.mark.parametrize("road", [(), ("--offline",)])

@@ -182,6 +182,7 @@ def test_servers_load_fp32_in_16_bits_and_both_doors_say_so():
         ("a100-80gb", "trtllm", "", "", ""),
         ("h100", "vllm", "fp8", "nvfp4_wo", "mxfp4"),
         ("h100", "trtllm", "fp8", "", "mxfp4"),
+        ("l4", "trtllm", "fp8", "", ""),
         ("mi250-gcd", "vllm", "", "", "mxfp4"),
         ("mi300x", "vllm", "fp8", "", "mxfp4"),
         ("b200", "trtllm", "fp8", "nvfp4", "mxfp4"),

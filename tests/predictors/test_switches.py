@@ -127,6 +127,9 @@ def test_a_draft_model_is_counted_in_memory_and_leaves_room_for_fewer_requests()
     plain, found = predicted(), predicted(speculation=asked(0.7))
     draft = 2.0 * language_model("llama-3.2-1b").parameters
     assert found.memory.weights_bytes - plain.memory.weights_bytes == pytest.approx(draft, rel=0.01)
+    single = replace(language_model("llama-3.2-1b"), stored_as="fp32", experts_stored_as="fp32")
+    wide = predicted(speculation=Speculation.of("model", draft=single, drafted=4, acceptance=0.7))
+    assert wide.memory.weights_bytes == found.memory.weights_bytes  # a server loads it in 16 bits
     assert found.memory.cache_bytes > plain.memory.cache_bytes
     assert found.memory.most_requests < plain.memory.most_requests
 

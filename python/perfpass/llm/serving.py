@@ -111,12 +111,12 @@ def _expands(device: Device, precision: str, runtime: str) -> bool:
 
     vLLM's Marlin kernels take fp8 and nvfp4 on NVIDIA GPUs since Turing, mxfp4 where bf16 is (vllm-project/vllm, pull
     request 29901, in 0.14); SGLang's fp8 since Ampere (its Fp8Config). Of AMD boards without fp8 neither has any.
-    TensorRT-LLM has none: fp8 since Ada, fp4 since Blackwell (its support matrix), mxfp4 experts since Hopper, which
-    has fp8.
+    TensorRT-LLM has none on Ada and before: fp8 since Ada, fp4 since Blackwell (its support matrix), and mxfp4 experts
+    on Hopper, whose runs of gpt-oss were measured.
     """
     peaks = device.peak_flops
     if runtime == "trtllm":
-        return precision == "mxfp4" and "fp8" in peaks
+        return precision == "mxfp4" and device.architecture == "hopper"
     if runtime not in SERVERS:
         return True
     if precision == "mxfp4":

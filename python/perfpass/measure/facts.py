@@ -31,7 +31,8 @@ _PACKAGES = (
 )
 # Sides of the square matrices and sizes of the copies: large enough that one call takes some milliseconds.
 _GEMM_SIDE = {"cpu": 2048, "cuda": 8192}
-_SMALL_SIDE = 256
+# A product of this side says first how long one may be: on a GPU large enough to take longer than a launch.
+_SMALL_SIDE = {"cpu": 256, "cuda": 2048}
 _COPY_BYTES = {"cpu": 2**28, "cuda": 2**31}
 _CALIBRATION_S = 0.5
 
@@ -175,9 +176,10 @@ def capability(device: str) -> dict[str, Any]:
         precisions |= {"tf32": torch.float32, "fp16": torch.float16}
     for precision, dtype in precisions.items():
         set_math(precision)
-        small = torch.randn(_SMALL_SIDE, _SMALL_SIDE, device=device).to(dtype)
+        least = _SMALL_SIDE[kind]
+        small = torch.randn(least, least, device=device).to(dtype)
         small_s = min(_once_s(lambda small=small: torch.mm(small, small), kind) for _ in range(3))  # type: ignore[misc]
-        side = _side(_GEMM_SIDE[kind], small_s)
+        side = _side(_GEMM_SIDE[kind], least, small_s)
         a = torch.randn(side, side, device=device).to(dtype)
         b = torch.randn(side, side, device=device).to(dtype)
         out = torch.empty_like(a)
@@ -192,10 +194,10 @@ def capability(device: str) -> dict[str, Any]:
     return {"gemm_flop_s": rates, "copy_bytes_s": bandwidth}
 
 
-def _side(most: int, small_s: float) -> int:
-    """``most``, halved until a product takes no longer than a calibration, by ``small_s`` of one of `_SMALL_SIDE`."""
+def _side(most: int, least: int, small_s: float) -> int:
+    """``most``, halved until a product takes no longer than a calibration, by ``small_s`` of one of side ``least``."""
     side = most
-    while side > _SMALL_SIDE and small_s * (side / _SMALL_SIDE) ** 3 > _CALIBRATION_S:
+    while side > least and small_s * (side / least) ** 3 > _CALIBRATION_S:
         side //= 2
     return side
 

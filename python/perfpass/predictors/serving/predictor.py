@@ -181,7 +181,7 @@ def predict_llm(
     taken |= {"precision": assumed_load.precision_name(serving.quantization), "tp": serving.parallelism.tensor}
     taken = {"input_length": prompt, **taken}
     assumed = {name: value for name, value in taken.items() if asked[name] is None}
-    if kv_precision is None and used.kv_cache != used.activations:
+    if kv_precision is None and not isinstance(precision, Quantization) and used.kv_cache != used.activations:
         assumed["kv_precision"] = used.kv_cache
     if switches is not None:
         found = switches.applied(found, read, target)

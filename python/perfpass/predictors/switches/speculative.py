@@ -12,6 +12,7 @@ from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.batch import EngineBatch, StepTime
 from perfpass.llm.costs import Parallelism, Quantization, weight_bytes
 from perfpass.llm.memory import Beside, sequence_bytes
+from perfpass.llm.precision import loaded
 from perfpass.llm.serving import check_split, usable
 from perfpass.llm.speculation import Speculation
 from perfpass.predictors.switches.load import Change, Deployment, Load
@@ -155,8 +156,10 @@ def _deployed(
             split = Parallelism.of(split.tensor)
         except ArgumentError:
             split = Parallelism()
-    if drafter is not None and (asked.draft is not None or asked.method in _HEADS_IN_16_BITS):
-        stored = (drafter.stored_as, drafter.experts_stored_as) if asked.draft else (used.activations,) * 2
-        gemm, moe = (usable(deployment.device, part, serving.runtime) for part in stored)
+    if drafter is not None and asked.draft is not None:
+        gemm, moe, _ = loaded(drafter, None, deployment.device, serving.runtime)
         used = Quantization(gemm, moe, used.kv_cache)
+    elif drafter is not None and asked.method in _HEADS_IN_16_BITS:
+        wide = usable(deployment.device, used.activations)
+        used = Quantization(wide, wide, used.kv_cache)
     return split, used
