@@ -94,7 +94,10 @@ def test_more_that_differs_makes_a_ratio_wider():
         ratios(perfpass.diff(network(), network(), "t4", change=change))["t4", "latency"].log_half_width
         for change in ({}, {"version": "2.9"}, {"precision": "fp16"}, {"precision": "fp16", "runtime": "tensorrt"})
     ]
-    assert widths[0] == 0 and widths == sorted(widths) and len(set(widths)) == 4
+    same, version, precision, both = widths
+    assert same == 0 < version < precision
+    # Another precision in another runtime goes by two figures that share nothing: as wide as these make it.
+    assert both > 0.95 * precision
 
 
 RESNET = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")

@@ -160,9 +160,11 @@ def test_checkpointing_takes_what_a_real_step_says(name):
         def step():
             module(images).sum().backward()
 
-        step()
-        module.zero_grad()
-        return allocations(step).peak_bytes
+        # oneDNN lays tensors out anew by the processor's instruction set (resnet18: 81 MB without, 108 with AVX2).
+        with torch.backends.mkldnn.flags(enabled=False):
+            step()
+            module.zero_grad()
+            return allocations(step).peak_bytes
 
     measured = peak(_checkpointed_module(name)) / peak(_module(name)) - 1
     graph = _graph(_module(name))

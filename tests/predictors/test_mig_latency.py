@@ -52,9 +52,10 @@ def test_beyond_what_was_measured_the_interval_is_wider():
         found = predict_graph(network(batch=64), device, processes=3, calibration=False, **arguments).latency_ms
         return found.high / found.low
 
-    # Both have the errors of boards of today; those of older ones, a cause of their own, do not widen them.
-    assert factor("h100:2g.20gb") > 1.4 * factor(SLICE)
-    assert factor(SLICE, precision="fp16") > 1.4 * factor(SLICE)
+    # Both have the errors of boards of today; those of older ones, a cause of their own, do not widen them. Nor does
+    # the host of a run that hardly waits.
+    assert factor("h100:2g.20gb") > 1.3 * factor(SLICE)
+    assert factor(SLICE, precision="fp16") > 1.3 * factor(SLICE)
 
 
 @pytest.mark.parametrize("processes", [0, -1, 49, True, 1.5])

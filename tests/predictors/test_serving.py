@@ -92,7 +92,7 @@ def test_trees_count_for_less_the_less_a_set_up_was_measured():
     for target in ("tpot", "ttft"):
         near, other, far = (found[target] for found in off.values())
         assert near == pytest.approx(1.0) and near > other > abs(far), target
-    assert off["trtllm", "bf16"]["ttft"] < 0.1
+    assert off["trtllm", "bf16"]["ttft"] < 0.15
 
 
 def test_memory_counts_weights_and_cache_exactly():
@@ -249,6 +249,18 @@ def test_the_base_obeys_physics():
     )
     alone = times(terms(model, gpu, apart), constants)
     assert float(alone["tpot"][0]) == float(alone["step"][0]), "no prefill stalls a decode worker"
+
+
+def test_who_waits_for_room_waits_for_the_prompts_of_those_before_too():
+    """Eight at once, of whose longest prompts one finds room: a request takes seven others' prompts and tokens too."""
+    found = [
+        perfpass.predict_llm("llama-2-7b", "rtx-3090", input_length=n, output_length=32, concurrency=8, tp=1)
+        for n in (4096, 8192, 16000)
+    ]
+    taken = [one.request_ms.median for one in found]
+    assert taken == sorted(taken)
+    alone = perfpass.predict_llm("llama-2-7b", "rtx-3090", input_length=16000, output_length=32, concurrency=1, tp=1)
+    assert taken[-1] > 6 * alone.request_ms.median
 
 
 def test_requests_that_find_no_room_wait():

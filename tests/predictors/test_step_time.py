@@ -126,7 +126,7 @@ def test_the_cache_of_many_decodes_is_read_at_three_quarters_of_the_bandwidth(mo
         batch = EngineBatch.of([], [context] * decodes)
         attention = Steps(read, device(gpu), serving).parts(batch)[0, PARTS.index("decode attention")]
         least = 2.0 * float(read.cache_elements(context, decodes)) / device(gpu).memory_bandwidth_bytes_s
-        assert 0.7 < least / attention < 0.95
+        assert 0.65 < least / attention < 0.95
 
 
 def test_what_limits_a_step_follows_its_batch():

@@ -336,7 +336,8 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     tpot = step + own["interference"] * others * prompt
     if t.kernels.any():
         step, tpot = (np.where(t.kernels, *both) for both in zip(by_kernels(t, c, others), (step, tpot), strict=True))
-    queue = t.waiting * t.steps * tpot
+    # A place is free again after its request's own prompt and all its tokens; with prefill elsewhere after its tokens.
+    queue = t.waiting * (t.steps * tpot + np.where(t.split, 0.0, prompt))
     at_once = np.maximum(t.prompts / t.prefill_ranks, 1.0)
     handover = _first_own(t, c, True, "handover_s") + _first_own(t, c, True, "steps") * step * _kept(t, c)
     # Without a server a prompt waits for nobody but for the engine's own part of its step.
