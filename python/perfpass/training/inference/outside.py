@@ -33,6 +33,7 @@ from perfpass.training.spread import Errors
 from perfpass.training.tasks import named
 
 METRIC = "latency ms"
+_PEAK = "FLOPs at the peak"
 _COLUMNS = ("source", "domain", "device", "software_year")
 # Records of PyTorch itself; another framework's time is another question, and so is one with a server's round trip in
 # it, or with what is around a network (CodeCarbon's pipelines).
@@ -55,14 +56,16 @@ class Question:
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """N questions: seconds measured and predicted, lacks [N, CAUSES], and ``level`` [N], which indexes SUPPORT_LEVELS.
+    """N questions: seconds measured, predicted and of the FLOPs at the peak, lacks [N, CAUSES], and ``level`` [N].
 
+    ``level`` indexes SUPPORT_LEVELS.
     ``rows``: source, domain, device, software_year (-1 where it is not stated).
     """
 
     rows: Any
     measured_s: np.ndarray
     predicted_s: np.ndarray
+    peak_s: np.ndarray
     lacks: np.ndarray
     level: np.ndarray
 
@@ -114,11 +117,12 @@ def _each(questions: Iterator[Question], predictor: InferencePredictor) -> Answe
         runs = Runs(Tables.one(q.table), np.array([q.batch]), *(np.zeros(1) for _ in range(7)))  # time alone
         columns, _ = predictor.columns(runs, q.way)
         rows.append((q.source, q.domain, q.way.device.id, -1))
-        values.append((q.measured_s, float(columns["median_s"][0]), columns["level"][0]))
+        peak_s = float(named.peak_s(runs.tables, q.way)[0])
+        values.append((q.measured_s, float(columns["median_s"][0]), peak_s, columns["level"][0]))
         lacks.append(columns["lacks"][0])
-    measured, predicted, level = np.array(values, dtype=np.float64).reshape(-1, 3).T
+    measured, predicted, peak, level = np.array(values, dtype=np.float64).reshape(-1, 4).T
     frame = pandas.DataFrame(rows, columns=list(_COLUMNS))
-    return Answers(frame, measured, predicted, np.array(lacks).reshape(-1, len(CAUSES)), level.astype(int))
+    return Answers(frame, measured, predicted, peak, np.array(lacks).reshape(-1, len(CAUSES)), level.astype(int))
 
 
 def _named(folder: Path | None, predictor: InferencePredictor) -> Answers:
@@ -130,6 +134,7 @@ def _named(folder: Path | None, predictor: InferencePredictor) -> Answers:
         rows[list(_COLUMNS)].reset_index(drop=True),
         rows.measured_s.to_numpy(np.float64),
         rows.median_s.to_numpy(np.float64),
+        rows.roofline_s.to_numpy(np.float64),
         np.stack(rows.lacks.tolist()),
         np.array([SUPPORT_LEVELS.index(level) for level in rows.level]),
     )
@@ -199,3 +204,4 @@ def grade(section: Section, found: Answers, parts: Callable[[str, str], list[Err
         if m.any():
             bounds = at[m] * np.exp(low[m]), at[m] * np.exp(high[m])
             section.add(METRIC, "source", "perfpass", name, at[m], measured[m], *bounds)
+            section.add(METRIC, "source", _PEAK, name, 1e3 * found.peak_s[m], measured[m])

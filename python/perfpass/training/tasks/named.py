@@ -165,10 +165,14 @@ def _floor(part: pandas.DataFrame, way: Way, known: RecordedTables) -> pandas.Se
     import pandas
 
     asked = tables_of(part, way, known)
-    flops = asked.tables.sums(2.0 * asked.tables.table.macs * asked.tables.count)
-    roofline = flops * (3.0 if way.optimizer is not None else 1.0) / way.device.peak(_rate(way.precision))
     sparse = np.where(part.caveats.str.contains("sparsity"), _SPARSE, 1.0)
-    return pandas.Series(roofline[asked.at] / sparse, index=part.index)
+    return pandas.Series(peak_s(asked.tables, way)[asked.at] / sparse, index=part.index)
+
+
+def peak_s(tables: Tables, way: Way) -> np.ndarray:
+    """[N] seconds of the FLOPs of N graphs at the peak of the precision; a training step has those of three passes."""
+    flops = 2.0 * tables.sums(tables.table.macs * tables.count)
+    return flops * (3.0 if way.optimizer is not None else 1.0) / way.device.peak(_rate(way.precision))
 
 
 def _rate(precision: str) -> str:
