@@ -205,10 +205,11 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
   Edited edited(graph, std::move(table), std::move(row_of));
   const auto [swishes, sigmoids] = detail::hard_activations(links);
   for (const Fused& fused : {detail::layer_norms(links), detail::gelus(links, fuses), detail::silus(links, fuses),
-                             swishes, sigmoids, detail::linears(graph, links), detail::around_kernels(graph, links)}) {
+                             swishes, sigmoids, detail::linears(graph, links), detail::around_kernels(graph, links),
+                             detail::rolls(graph, links)}) {
     edited.merge(fused);
   }
-  edited.merge(detail::attentions(graph, links));
+  edited.merge(detail::attentions(graph, links, fuses));
   edited.drop_idle();
   return std::move(edited).finish(places);
 }
