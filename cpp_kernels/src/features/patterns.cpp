@@ -424,15 +424,18 @@ Attentions attentions(const OpGraph& graph, const Links& links, bool fuses) {
     }
     const NodeId product = links.after(probabilities, matmul);
     if (product == kNone || (traced && joined && !fuses)) return;
-    NodeId scores = behind_reshapes(links, links.maker(node, 0), around);
+    const auto maker = [&](NodeId n, std::size_t slot, std::vector<NodeId>& shown) {
+      return fuses || joined ? behind_reshapes(links, links.maker(n, slot), shown) : links.maker(n, slot);
+    };
+    NodeId scores = maker(node, 0, around);
     for (int step = 0; step < kMostMasking && links.is(scores, kMasking) && links.next(scores) != kNone; ++step) {
       around.push_back(scores);
       // The mask may stand first: follow the operand that is computed from data.
       std::vector<NodeId> before;
-      NodeId upstream = behind_reshapes(links, links.maker(scores, 0), before);
+      NodeId upstream = maker(scores, 0, before);
       if (links.constant(links.tensor(scores, 0)) || !links.is(upstream, kMaskMaker)) {
         before.clear();
-        upstream = behind_reshapes(links, links.maker(scores, 1), before);
+        upstream = maker(scores, 1, before);
       }
       around.insert(around.end(), before.begin(), before.end());
       scores = upstream;
