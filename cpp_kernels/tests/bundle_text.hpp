@@ -24,9 +24,9 @@ inline std::string engine_bundle() {
     family += (i == 0 ? "" : ",") + std::string(op_class(kind) == OpClass::matmul ? "5" : "9");
   }
   const std::string families =
-      R"(["conv","conv1d","conv3x3","conv_grouped","conv_depthwise","dense","matmul","attention","attention_vector","other"])";
+      R"(["conv","conv1d","conv3x3","conv_grouped","conv_depthwise","dense","matmul","attention","attention_vector","other","softmax"])";
   const auto each = [](const char* name, const char* value) {
-    return "\"" + std::string(name) + "\":" + list(10, value) + ",";
+    return "\"" + std::string(name) + "\":" + list(11, value) + ",";
   };
   return R"({"format":"perfpass predictor bundle","version":1,"perfpass":"0.0.0",)"
          R"("device":{"id":"board","name":"Board","memory_bytes":1e9},"runtime":"tensorrt","precision":"fp32",)"

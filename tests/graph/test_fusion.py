@@ -14,7 +14,7 @@ from graph_strategies import graphs, written_out
 from perfpass import _core, features
 from perfpass.features import OperatorTable
 from perfpass.graph import OPERATORS, ROLES, OpGraph, costs
-from perfpass.importers import load
+from perfpass.importers import load, torchvision_schemas
 from perfpass.predictors.inference.fusion import as_run
 from twins import costs as costs_twin
 from twins import folding as folding_twin
@@ -164,10 +164,10 @@ class Written:
         self.builder.add_node(operator, source or self.prefix + operator, "", {}, list(read), [made])
         return made
 
-    def kernels(self, out: int) -> Counter[str]:
+    def kernels(self, out: int, runtime: str = "onnxruntime") -> Counter[str]:
         graph = OpGraph(self.builder.finish([self.x], [out]))
-        assert_as_the_twin(graph, "onnxruntime")
-        return kernels(tables(graph, "onnxruntime")[1])
+        assert_as_the_twin(graph, runtime)
+        return kernels(tables(graph, runtime)[1])
 
 
 @pytest.mark.parametrize("written", ["root", "reciprocal", "inverse root"])
@@ -237,7 +237,9 @@ def test_a_bias_behind_the_reshape_of_a_dense_layer_is_written_with_it(bias, ker
     assert g.kernels(out)["add"] == (0 if kernel else 1)
 
 
-def _attention_of_three_axes(prefix: str = "", split_by_mask: bool = False) -> Counter[str]:
+def _attention_of_three_axes(
+    prefix: str = "", split_by_mask: bool = False, runtime: str = "onnxruntime"
+) -> Counter[str]:
     g, heads, flat, scores = Written(prefix), (2, 2, 4, 4), (4, 4, 4), (4, 4, 4)
 
     def split() -> int:
@@ -251,7 +253,7 @@ def _attention_of_three_axes(prefix: str = "", split_by_mask: bool = False) -> C
     value = g.step("reshape", g.step("transpose", g.x, shape=heads), shape=flat)
     out = g.step("matmul", g.step("reshape", p, shape=scores), value, shape=flat)
     out = g.step("reshape", g.step("reshape", out, shape=heads), shape=heads)
-    return g.kernels(g.step("reshape", g.step("transpose", out, shape=(2, 4, 2, 4))))
+    return g.kernels(g.step("reshape", g.step("transpose", out, shape=(2, 4, 2, 4))), runtime)
 
 
 def test_attention_of_products_of_three_axes_is_one_kernel():
@@ -284,7 +286,48 @@ def test_what_pytorch_recorded_in_parts_ran_in_parts():
     g = Written("aten.")
     out = g.step("add", g.step("conv", g.x, g.weight(4, 4, 1)), g.weight(4, 1))
     assert g.kernels(out) == {"conv": 1, "add": 1}
-    assert _attention_of_three_axes("aten.")["matmul"] == 2
+    assert _attention_of_three_axes("aten.", runtime="torch")["matmul"] == 2
+
+
+def test_attention_that_pytorch_recorded_in_parts_is_one_kernel_where_the_runtime_fuses_it():
+    for runtime in ("torch.compile", "onnxruntime", "tensorrt"):
+        found = _attention_of_three_axes("aten.", runtime=runtime)
+        assert found["attention"] == 1 and not found["matmul"], runtime
+
+
+@pytest.mark.parametrize("dynamo", [False, True])
+def test_windows_of_an_image_that_shift_are_the_same_kernels_by_a_trace_and_by_files(tmp_path, dynamo):
+    """Swin's: one kernel of attention with or without a mask, one roll however many axes it has."""
+    torchvision_schemas.define()
+    import torch
+    from torchvision.models.swin_transformer import SwinTransformer
+
+    module = SwinTransformer([4, 4], 16, [2, 2], [2, 4], [7, 7], num_classes=8).eval()
+    how = {"dynamo": True, "external_data": False, "verbose": False} if dynamo else {"dynamo": False}
+    torch.onnx.export(module, (torch.zeros((1, 3, 112, 112)),), str(tmp_path / "m.onnx"), **how)
+    found = [
+        kernels(tables(graph, "onnxruntime")[1])
+        for graph in (load(module, input_shape=(3, 112, 112), batch=1), load(tmp_path / "m.onnx"))
+    ]
+    for one in found:
+        one["transpose"] += one.pop("copy", 0)  # PyTorch copies what it shows by strides
+    assert found[0]["attention"] == 4 and found[0]["roll"] == 4
+    for name in ("attention", "roll", "concat", "dense", "matmul", "softmax", "layer_norm", "gelu", "add", "transpose"):
+        assert found[0][name] == found[1][name], name
+
+
+@pytest.mark.parametrize(("runtime", "kernel"), [("torch", 1), ("torch.compile", 0), ("onnxruntime", 0)])
+def test_whole_numbers_that_shapes_decide_are_a_compilers_own(runtime, kernel):
+    builder = _core.GraphBuilder()
+    x = builder.add_tensor("x", "float32", (64, 8), "input")
+    index, made = (builder.add_tensor("", "int64", (64,), "activation") for _ in range(2))
+    one, out = builder.add_tensor("one", "int64", (), "literal"), builder.add_tensor("", "float32", (64, 8), "activation")
+    builder.add_node("range", "Range", "", {}, [], [index])
+    builder.add_node("add", "Add", "", {}, [index, one], [made])
+    builder.add_node("gather", "Gather", "", {}, [x, made], [out])
+    graph = OpGraph(builder.finish([x], [out]))
+    assert kernels(tables(graph, runtime)[1])["add"] == kernel
+    assert_as_the_twin(graph, runtime)
 
 
 @pytest.mark.parametrize(

@@ -158,6 +158,34 @@ def test_a_part_never_takes_longer_than_the_whole():
     assert PLAIN.seconds(fewer, way).total[0] <= PLAIN.seconds(whole, way).total[0]
 
 
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.tuples(st.integers(1, 3072), st.integers(1, 2048), st.integers(1, 4096), st.integers(8, 256)),
+    board=st.sampled_from(BOARDS),
+    runtime=st.sampled_from(RUNTIMES),
+    precision=st.sampled_from(("fp32", "fp16", "amp")),
+    engine=st.booleans(),
+)
+def test_a_fused_attention_takes_no_longer_than_its_products_and_their_softmax(
+    sizes, board, runtime, precision, engine
+):
+    b, m, n, k = (float(size) for size in sizes)
+    names, scores, flops = ("attention", "matmul", "softmax", "matmul"), b * m * n, 2.0 * b * m * n * k
+    op = np.array([OPERATORS.index(name) for name in names])
+    columns = dict.fromkeys(OperatorColumns.__dataclass_fields__, np.zeros(len(op)))
+    columns |= {"op": op, "op_class": np.array(OPERATOR_CLASS_OF)[op], "count": np.ones(len(op))}
+    columns |= {"flops": np.array([2.0 * flops, flops, 5.0 * scores, flops])}
+    columns |= {"bytes_read": 4.0 * b * np.array([m * k + 2 * n * k, (m + n) * k, m * n, m * n + n * k])}
+    columns |= {"bytes_written": 4.0 * b * np.array([m * k, m * n, m * n, m * k])}
+    columns |= {"output_elements": b * np.array([m * k, m * n, m * n, m * k])}
+    columns |= {"b": np.array([b, b, 0, b]), "m": np.array([m, m, 0, m])}
+    columns |= {"n": np.array([n, n, 0, k]), "k": np.array([k, k, 0, n])}
+    fused, *parts = operators.work(
+        OperatorColumns(**columns), Way(device(board), precision, runtime), engine=engine
+    ).seconds.tolist()
+    assert fused <= sum(parts) * (1 + 1e-12)
+
+
 def _columns(count):
     op = np.full(count, OPERATORS.index("dense"))
     columns = dict.fromkeys(OperatorColumns.__dataclass_fields__, np.ones(count))

@@ -32,16 +32,24 @@ std::int32_t append_like(OperatorTable& table, std::int32_t row) {
   return static_cast<std::int32_t>(table.op.size() - 1);
 }
 
+/// Whether numbers of a type index and count.
+bool is_whole(DType type) {
+  const std::string_view name = dtype_name(type);
+  return name.starts_with("int") || name.starts_with("uint") || name == "bool";
+}
+
 /// Gives nodes that cost no run anything a row that is a view: what moves nothing, and what was computed when the model
-/// was loaded. Their bytes stay, since the runtime holds what it computed.
-void show(const OpGraph& graph, const Links& links, bool strided, bool folds, OperatorTable& table,
+/// was loaded. What files compute of whole numbers and shapes PyTorch has computed in Python before it compiles. Their
+/// bytes stay, since the runtime holds what it computed.
+void show(const OpGraph& graph, const Links& links, bool strided, bool folds, bool fuses, OperatorTable& table,
           std::vector<std::int32_t>& row_of) {
   std::map<std::int32_t, std::vector<NodeId>> shown;
   std::vector<std::int32_t> others(table.op.size(), 0);
   for (NodeId n = 0; n < links.count(); ++n) {
     const std::int32_t row = row_of[n];
     if (row == kNone || table.view[row] != 0) continue;
-    if ((strided && detail::by_strides(graph, links, n)) || (folds && links.folded()[n])) {
+    const bool indices = fuses && !links.traced(n) && is_whole(static_cast<DType>(table.dtype[row]));
+    if ((strided && detail::by_strides(graph, links, n)) || (links.folded()[n] && (folds || indices))) {
       shown[row].push_back(n);
     } else {
       ++others[row];
@@ -115,9 +123,8 @@ class Edited {
   /// Rows that compute shapes or scalars, which runtimes fold or leave to the host, and rows that do nothing.
   void drop_idle() {
     for (std::size_t r = 0; r < rows_; ++r) {
-      const std::string_view type = dtype_name(static_cast<DType>(t_.dtype[r]));
-      const bool integer = type.starts_with("int") || type.starts_with("uint") || type == "bool";
-      const bool few = t_.output_elements[r] <= 1 || (integer && t_.output_elements[r] <= kMaxRank);
+      const bool whole = is_whole(static_cast<DType>(t_.dtype[r]));
+      const bool few = t_.output_elements[r] <= 1 || (whole && t_.output_elements[r] <= kMaxRank);
       if ((few && t_.macs[r] == 0) || kNothing(static_cast<OpKind>(t_.op[r]))) t_.count[r] = 0.0;
     }
   }
@@ -201,14 +208,15 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
   std::vector<std::int32_t> row_of;
   OperatorTable table = operator_table(graph, costs, &row_of);
   const Links links(graph);
-  show(graph, links, strided, folds, table, row_of);
+  show(graph, links, strided, folds, fuses, table, row_of);
   Edited edited(graph, std::move(table), std::move(row_of));
   const auto [swishes, sigmoids] = detail::hard_activations(links);
   for (const Fused& fused : {detail::layer_norms(links), detail::gelus(links, fuses), detail::silus(links, fuses),
-                             swishes, sigmoids, detail::linears(graph, links), detail::around_kernels(graph, links)}) {
+                             swishes, sigmoids, detail::linears(graph, links), detail::around_kernels(graph, links),
+                             detail::rolls(graph, links)}) {
     edited.merge(fused);
   }
-  edited.merge(detail::attentions(graph, links));
+  edited.merge(detail::attentions(graph, links, fuses));
   edited.drop_idle();
   return std::move(edited).finish(places);
 }

@@ -25,6 +25,9 @@ const OperatorSet kMean{reduce_mean};
 const OperatorSet kVariance{reduce_mean, reduce_variance};
 const OperatorSet kAround{conv, conv_transpose, dense, max_pool};
 const OperatorSet kAfterSoftmax{cast, dropout, identity};
+const OperatorSet kJoining{reshape, expand};
+const OperatorSet kShown{reshape, expand, transpose, copy};
+constexpr int kMostMasking = 4;         // operators between the first product and the softmax
 constexpr int kCube = 3;                // the degree of the cubic in a GELU by tanh, and its power
 constexpr std::size_t kCubicParts = 8;  // of which it is made at most; five or six are usual
 // What torch does by changing strides, and a file by an operator of its own.
@@ -349,10 +352,33 @@ void add_views(const OpGraph& graph, const Links& links, NodeId product, std::si
   if (number != kNone && graph.elements(number) == 1) around.push_back(scale);
 }
 
-/// The product of three axes whose result a reshape shows to one node alone, else the node given.
-NodeId product_behind(const Links& links, NodeId n) {
-  const NodeId product = links.is(n, reshape) && links.next(n) != kNone ? links.maker(n, 0) : kNone;
-  return links.is(product, matmul) && links.next(product) == n ? product : n;
+/// What makes an operand of a product that PyTorch recorded: it multiplies three axes alone, so that heads are shown to
+/// it by reshapes of copies, and a query is scaled before.
+void add_copies(const Links& links, NodeId product, std::size_t slot, bool scales, std::vector<NodeId>& around) {
+  for (NodeId maker = links.maker(product, slot); maker != kNone && links.next(maker) != kNone;) {
+    const bool scaled = scales && links.is(maker, kScaling) && links.by_number(maker);
+    if (!scaled && !links.is(maker, kShown)) return;
+    scales = scales && !scaled;
+    around.push_back(maker);
+    maker = links.maker(maker, scaled ? links.data_slot(maker) : 0);
+  }
+}
+
+/// What makes a tensor, behind reshapes that show it to one node alone, which go to `shown`.
+NodeId behind_reshapes(const Links& links, NodeId n, std::vector<NodeId>& shown) {
+  while (links.is(n, reshape) && links.next(n) != kNone) {
+    shown.push_back(n);
+    n = links.maker(n, 0);
+  }
+  return n;
+}
+
+/// The last axis of what a node makes, 0 for a scalar or nothing.
+std::int64_t last_axis(const OpGraph& graph, NodeId n) {
+  const auto made = graph.node_outputs(n);
+  if (made.empty() || made[0] == kNone) return 0;
+  const auto shape = graph.shape(made[0]);
+  return shape.empty() ? 0 : shape.back();
 }
 
 /// Rows of nothing but masked scores are no number after a softmax; exporters choose zero there: `where(is_nan(p), 0,
@@ -381,51 +407,104 @@ NodeId transposed_result(const OpGraph& graph, const Links& links, NodeId produc
 
 }  // namespace
 
-Attentions attentions(const OpGraph& graph, const Links& links) {
+Attentions attentions(const OpGraph& graph, const Links& links, bool fuses) {
   Attentions found;
   const std::map<NodeId, NodeId> guards = guarded(links);
   links.each(softmax, [&](NodeId node) {
+    const bool traced = links.traced(node);
     const auto guard = guards.find(node);
     const NodeId chosen = guard == guards.end() ? node : guard->second;
     const NodeId converted = links.after(chosen, kAfterSoftmax);
-    const NodeId probabilities = converted != kNone ? converted : chosen;
-    const NodeId joined = links.traced(node) ? kNone : links.after(probabilities, reshape);
-    const NodeId product = links.after(joined != kNone ? joined : probabilities, matmul);
-    if (product == kNone) return;
-    const auto maker = [&](NodeId n, std::size_t slot) {
-      return joined == kNone ? links.maker(n, slot) : product_behind(links, links.maker(n, slot));
-    };
-    NodeId scores = maker(node, 0);
-    std::array<NodeId, 4> between;
-    for (NodeId& step : between) {
-      const bool masked = links.is(scores, kMasking) && links.next(scores) != kNone;
-      step = masked ? scores : kNone;
-      if (!masked) continue;
-      // The mask may stand first: follow the operand that is not made from nothing but constants.
-      const NodeId upstream = maker(scores, 0);
-      scores = links.is(upstream, kMaskMaker) ? upstream : maker(scores, 1);
+    NodeId probabilities = converted != kNone ? converted : chosen;
+    std::vector<NodeId> around{node, converted};
+    bool joined = false;  // the products are of three axes
+    for (NodeId shown = kNone; (shown = links.after(probabilities, kJoining)) != kNone; probabilities = shown) {
+      around.push_back(shown);
+      joined = true;
     }
-    const NodeId split = links.after(scores, reshape);  // none where a mask of four axes gives them back
-    if (!links.is(scores, matmul) || (split != kNone && joined == kNone)) return;
+    const NodeId product = links.after(probabilities, matmul);
+    if (product == kNone || (traced && joined && !fuses)) return;
+    const auto maker = [&](NodeId n, std::size_t slot, std::vector<NodeId>& shown) {
+      return fuses || joined ? behind_reshapes(links, links.maker(n, slot), shown) : links.maker(n, slot);
+    };
+    NodeId scores = maker(node, 0, around);
+    for (int step = 0; step < kMostMasking && links.is(scores, kMasking) && links.next(scores) != kNone; ++step) {
+      around.push_back(scores);
+      // The mask may stand first: follow the operand that is computed from data.
+      std::vector<NodeId> before;
+      NodeId upstream = maker(scores, 0, before);
+      if (links.constant(links.tensor(scores, 0)) || !links.is(upstream, kMaskMaker)) {
+        before.clear();
+        upstream = maker(scores, 1, before);
+      }
+      around.insert(around.end(), before.begin(), before.end());
+      scores = upstream;
+    }
+    if (!links.is(scores, matmul) || last_axis(graph, scores) != last_axis(graph, node)) return;
     found.first.push_back(scores);
     found.second.push_back(product);
     // Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
     // Relay's importer of ONNX leaves the file's own reshape behind that of the product.
-    const NodeId turned = transposed_result(graph, links, product, joined != kNone ? 2 : 1);
-    std::vector<NodeId> around{scores, node, converted, split, joined, turned};
+    const NodeId turned = transposed_result(graph, links, product, joined ? 2 : 1);
+    around.insert(around.end(), {scores, turned});
+    if (traced) around.push_back(links.after(turned, copy));
     if (chosen != node) around.insert(around.end(), {chosen, links.maker(chosen, 0)});
-    around.insert(around.end(), between.begin(), between.end());
-    if (joined != kNone) {
-      for (const std::size_t slot : {0U, 1U}) add_views(graph, links, scores, slot, true, around);
-      add_views(graph, links, product, 1, false, around);
-    } else {
-      for (const std::size_t slot : {0U, 1U}) {
+    for (const std::size_t slot : {0U, 1U}) {
+      if (traced) {
+        add_copies(links, scores, slot, true, around);
+      } else if (joined) {
+        add_views(graph, links, scores, slot, true, around);
+      } else {
         around.insert(around.end(), {scaling_of(links, scores, slot), transposed(links, scores, slot)});
       }
+    }
+    if (traced) {
+      add_copies(links, product, 1, false, around);
+    } else if (joined) {
+      add_views(graph, links, product, 1, false, around);
+    } else {
       around.push_back(transposed(links, product, 1));
     }
     for (const NodeId n : around) {
       if (n != kNone) found.parts.push_back({n, product});
+    }
+  });
+  return found;
+}
+
+namespace {
+
+/// The tensor that a concatenation of two slices shows turned around along one axis, else kNone.
+TensorId rolled(const OpGraph& graph, const Links& links, NodeId n) {
+  const TensorId source = links.tensor(links.maker(n, 0), 0);
+  const auto made = graph.node_outputs(n);
+  if (!links.is(n, concat) || links.traced(n) || graph.node_inputs(n).size() != 2 || source == kNone) return kNone;
+  for (const std::size_t slot : {0U, 1U}) {
+    const NodeId part = links.maker(n, slot);
+    if (!links.is(part, slice) || links.next(part) != n || links.tensor(part, 0) != source) return kNone;
+  }
+  const bool whole = !made.empty() && made[0] != kNone && std::ranges::equal(graph.shape(made[0]), graph.shape(source));
+  return whole ? source : kNone;
+}
+
+}  // namespace
+
+Fused rolls(const OpGraph& graph, const Links& links) {
+  Fused found{roll, {}, {}};
+  std::vector<bool> inner(links.count());  // of a roll along several axes, which is one operator of PyTorch
+  const auto before = [&](NodeId n) {
+    const NodeId maker = links.maker_of(rolled(graph, links, n));
+    return maker != kNone && links.readers(maker) == 2 && rolled(graph, links, maker) != kNone ? maker : kNone;
+  };
+  links.each(concat, [&](NodeId n) {
+    if (const NodeId first = before(n); first != kNone) inner[first] = true;
+  });
+  links.each(concat, [&](NodeId n) {
+    if (inner[n] || rolled(graph, links, n) == kNone) return;
+    found.anchor.push_back(n);
+    for (NodeId one = n; one != kNone; one = before(one)) {
+      if (one != n) found.part(one);
+      for (const std::size_t slot : {0U, 1U}) found.part(links.maker(one, slot));
     }
   });
   return found;

@@ -130,7 +130,7 @@ EngineTime engine_of(const Object& o, const Families& families) {
   EngineTime t{};
   t.conv = families.index("conv"), t.conv1d = families.index("conv1d"), t.conv3x3 = families.index("conv3x3");
   t.conv_grouped = families.index("conv_grouped"), t.conv_depthwise = families.index("conv_depthwise");
-  t.dense = families.index("dense"), t.matmul = families.index("matmul");
+  t.dense = families.index("dense"), t.matmul = families.index("matmul"), t.softmax = families.index("softmax");
   t.attention = families.index("attention"), t.attention_vector = families.index("attention_vector");
   t.speed = o.positives("speed", size), t.fed = o.positives("fed", size);
   t.bandwidth = o.positives("bandwidth", size);

@@ -31,7 +31,7 @@ struct Families {
 
 /// perfpass.predictors.inference.engines: an engine on a GPU.
 struct EngineTime {
-  std::size_t conv, conv1d, conv3x3, conv_grouped, conv_depthwise, dense, matmul, attention, attention_vector;
+  std::size_t conv, conv1d, conv3x3, conv_grouped, conv_depthwise, dense, matmul, softmax, attention, attention_vector;
   PerFamily speed, fed;                         // FLOP/s of whole tiles, and of the FLOPs that are asked
   PerFamily bandwidth, kept, factor, launched;  // byte/s, share of bytes, of time, of launches
   Flags on_matrix, product, usual;

@@ -1,6 +1,7 @@
 // Time in an engine on a GPU: the formulas of perfpass.predictors.inference.operators and .engines, for one table.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "prediction/bundle.hpp"
 
@@ -43,6 +44,24 @@ double tiled(const EngineTime& t, const OperatorTable& table, std::size_t r, boo
                      on_matrix);
 }
 
+/// Seconds of an attention run in parts, the most that a fused kernel takes: two products of half the FLOPs and bytes
+/// each, of which the first writes the scores and the second reads them, and a softmax between.
+double in_parts_s(const EngineTime& t, const OperatorTable& table, std::size_t r) {
+  const auto number = [r](const std::vector<std::int64_t>& column) { return static_cast<double>(column[r]); };
+  const double b = number(table.b), m = number(table.m), n = number(table.n), k = number(table.k);
+  const double flops = number(table.flops) / 2.0, written = number(table.bytes_written);
+  const double scores = b * m * n * written / std::max(number(table.output_elements), 1.0);
+  const double moved = (number(table.bytes_read) + written) / 2.0 + scores;
+  const double memory = std::max(moving_s(t, t.bandwidth[t.matmul], moved), t.least_s);
+  double seconds = moving_s(t, t.bandwidth[t.softmax], 2.0 * scores);
+  for (const auto& [columns, depth] : {std::pair{n, k}, std::pair{k, n}}) {
+    const double tiles = whole_tiles(t.tiling, b, m, columns, depth, false, t.on_matrix[t.matmul] != 0);
+    const double compute = std::max(flops / t.speed[t.matmul] * tiles, flops / t.fed[t.matmul]);
+    seconds += smooth_maximum(compute, memory, t.smoothness);
+  }
+  return seconds;
+}
+
 /// Elements of the convolutions' outputs, sorted: what has as many is written with one of them.
 std::vector<std::int64_t> convolved(const OperatorTable& table) {
   std::vector<std::int64_t> found;
@@ -81,7 +100,8 @@ PricedRun priced(const EngineTime& t, const Families& families, const OperatorTa
     double compute = flops / (t.speed[f] * reached);
     const bool stepped = has_steps(table, r);
     if (t.product[f] && table.m[r] > 0 && f != t.conv_depthwise && !stepped) compute *= tiled(t, table, r, on_matrix);
-    if (f == t.attention || f == t.attention_vector) {
+    const bool fused = f == t.attention || f == t.attention_vector;
+    if (fused) {
       compute *= 1.0 + t.attention_keys / std::max(static_cast<double>(table.n[r]), 16.0);
     }
     compute = std::max(compute, flops / (t.fed[f] * reached));
@@ -93,6 +113,7 @@ PricedRun priced(const EngineTime& t, const Families& families, const OperatorTa
     moved *= t.kept[f];
     const double launches = table.view[r] != 0 || t.folded[table.op[r]] ? 0.0 : 1.0;
     double seconds = smooth_maximum(compute, std::max(moving_s(t, t.bandwidth[f], moved), t.least_s), t.smoothness);
+    if (fused) seconds = std::min(seconds, in_parts_s(t, table, r));
     if (stepped) {
       const double reading_s = moving_s(t, t.step_bandwidth, step_bytes(table, r));
       const double in_turn = static_cast<double>(table.b[r]) * (t.step_s + reading_s);

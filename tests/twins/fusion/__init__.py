@@ -14,7 +14,7 @@ from twins.fusion.activations import gelus, hard_activations, silus
 from twins.fusion.attention import attention
 from twins.fusion.links import LITERAL, WEIGHT, Fused, Links, joins_axes, operators
 from twins.fusion.norms import layer_norms
-from twins.fusion.products import around_kernels, linears
+from twins.fusion.products import around_kernels, linears, rolls
 
 if TYPE_CHECKING:
     from perfpass.features import OperatorTable
@@ -38,21 +38,28 @@ def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, ru
     links = Links(graph)
     rows = _row_of_nodes(graph, costs)
     folds = runtime not in ("torch", "torch.compile")
+    fuses = kind == "gpu" and runtime in ("torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
     free = links.fixed & folds
+    if fuses:
+        free |= links.fixed & ~links.traced & np.array([_whole(table, row) for row in rows], dtype=bool)
     if kind == "gpu" or not folds:
         free |= np.array([_by_strides(links, n) for n in range(len(rows))], dtype=bool)
     table, rows = _show(free, table, rows, np.asarray(graph.core.repeat))
     result = _Rows(table, rows, np.asarray(graph.core.repeat))
-    fuses = kind == "gpu" and runtime in ("torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
     activations = (gelus(links, fuses), silus(links, fuses), *hard_activations(links))
     patterns = (layer_norms(links), *activations, linears(links))
-    for fused in (*patterns, around_kernels(links)):
+    for fused in (*patterns, around_kernels(links), rolls(links)):
         result.merge(fused)
-    heads = attention(links)
+    heads = attention(links, fuses)
     if len(heads.anchor):
         result.merge_attention(heads)
     result.drop(_is_shape_arithmetic(table) | _NOTHING[np.asarray(table.op)])
     return result.table()
+
+
+def _whole(table: OperatorTable, row: int) -> bool:
+    """Whether a row is of numbers that index and count."""
+    return row >= 0 and bool(_INTEGER[np.asarray(table.dtype)[row]])
 
 
 def _is_shape_arithmetic(table: OperatorTable) -> np.ndarray:

@@ -11,47 +11,105 @@ from twins.fusion.links import Fused, Links, joins_axes, operators
 _MASKING = operators("add", "mul", "div", "where", "cast", "clip")
 
 
-def attention(links: Links) -> Fused:
+def attention(links: Links, fuses: bool) -> Fused:
     """softmax(scale * q k + mask) v; ``parts`` [steps, G] has the first product in row 0, -1 where a step is absent."""
-    softmax = links.of("softmax")
-    test, chosen = _guards(links, softmax)
-    converted = links.after(chosen, "cast", "dropout", "identity")
-    probabilities = np.where(converted >= 0, converted, chosen)
-    joined = np.where(links.traced[softmax], -1, links.after(probabilities, "reshape"))
-    flat = joined >= 0  # products of three axes, between reshapes
-    product = links.after(np.where(flat, joined, probabilities), "matmul")
+    chains, anchors = [], []
+    for softmax in links.of("softmax").tolist():
+        found = _one(links, softmax, fuses)
+        if found is not None:
+            anchors.append(found[0])
+            chains.append(found[1])
+    length = max((len(c) for c in chains), default=0)
+    parts = np.array([c + [-1] * (length - len(c)) for c in chains], dtype=int).reshape(len(chains), length).T
+    return Fused("attention", np.array(anchors, dtype=int), parts)
 
-    def maker(nodes: np.ndarray, slot: int) -> np.ndarray:
-        made = links.maker(nodes, slot)
-        behind = np.where(links.is_op(made, "reshape") & (links.next[made] >= 0), links.maker(made, 0), -1)
-        return np.where(flat & links.is_op(behind, "matmul") & (links.next[behind] == made), behind, made)
 
-    scores = maker(softmax, 0)
-    between = [np.full(len(softmax), -1) for _ in range(4)]
-    for step in between:
-        masked = (scores >= 0) & _MASKING[links.op[scores]] & (links.next[scores] >= 0)
-        step[:] = np.where(masked, scores, -1)
-        upstream = maker(scores, 0)
-        # The mask may stand first: follow the operand that is not made from nothing but constants.
-        upstream = np.where(links.is_op(upstream, "matmul", "add", "mul", "div", "where", "cast"), upstream, -1)
-        upstream = np.where(upstream >= 0, upstream, maker(scores, 1))
-        scores = np.where(masked, upstream, scores)
-    split = links.after(scores, "reshape")
-    whole = links.is_op(scores, "matmul") & (product >= 0) & (flat | (split < 0))
+def _one(links: Links, softmax: int, fuses: bool) -> tuple[int, list[int]] | None:
+    """The second product of an attention around a softmax, and its other nodes, the first product before all."""
+
+    def after(node: int, *names: str) -> int:
+        return int(links.after(np.array([node]), *names)[0])
+
+    def maker(node: int, slot: int) -> int:
+        return int(links.maker(np.array([node]), slot)[0])
+
+    def holds(node: int, *names: str) -> bool:
+        return node >= 0 and bool(operators(*names)[links.op[node]])
+
+    def shown(node: int) -> tuple[int, list[int]]:
+        """What is behind reshapes that show it to one node alone, and these."""
+        around: list[int] = []
+        while (fuses or joins) and holds(node, "reshape") and links.next[node] >= 0:
+            around.append(node)
+            node = maker(node, 0)
+        return node, around
+
+    traced = bool(links.traced[softmax])
+    test, chosen = (int(n[0]) for n in _guards(links, np.array([softmax])))
+    converted = after(chosen, "cast", "dropout", "identity")
+    rows = converted if converted >= 0 else chosen
+    joined = []
+    while (node := after(rows, "reshape", "expand")) >= 0:
+        joined.append(node)
+        rows = node
+    joins, product = bool(joined), after(rows, "matmul")
+    if product < 0 or (traced and joins and not fuses):
+        return None
+    scores, between = shown(maker(softmax, 0))
+    for _ in range(4):
+        if not (scores >= 0 and _MASKING[links.op[scores]] and links.next[scores] >= 0):
+            break
+        between.append(scores)
+        # The mask may stand first: follow the operand that is computed from data.
+        ways = [shown(maker(scores, slot)) for slot in (0, 1)]
+        first = holds(ways[0][0], "matmul", "add", "mul", "div", "where", "cast")
+        first = first and bool(links.varies(links.tensor(np.array([scores]), 0))[0])
+        scores, reshapes = ways[0 if first else 1]
+        between += reshapes
+    if not holds(scores, "matmul") or _last_axis(links, scores) != _last_axis(links, softmax):
+        return None
     # Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
-    around = [np.where(~flat, _scaling(links, scores, slot), -1) for slot in (0, 1)]
-    around += [np.where(~flat, _transposed(links, *of), -1) for of in ((scores, 0), (scores, 1), (product, 1))]
-    for nodes, slot, scales in ((scores, 0, True), (scores, 1, True), (product, 1, False)):
-        around += _views(links, np.where(flat, nodes, -1), slot, scales)
-    made = product
-    for there in (np.full(len(flat), True), flat):  # behind one reshape, or two where products have three axes
-        apart = np.where(there, links.after(made, "reshape"), -1)
-        apart = np.array([-1 if n >= 0 and joins_axes(links, n) else n for n in apart], dtype=int)
-        made = np.where(apart >= 0, apart, made)
-    around.append(links.after(made, "transpose"))
-    guard = np.where(test >= 0, chosen, -1)
-    chain = np.stack([scores, softmax, test, guard, converted, split, joined, *between, *around])[:, whole]
-    return Fused("attention", product[whole], chain)
+    around, made = [], product
+    for _ in range(2 if joins else 1):
+        apart = after(made, "reshape")
+        if apart < 0 or joins_axes(links, apart):
+            break
+        made = apart
+    turned = after(made, "transpose")
+    around.append(turned)
+    if traced and turned >= 0:
+        around.append(after(turned, "copy"))
+    for node, slot, scales in ((scores, 0, True), (scores, 1, True), (product, 1, False)):
+        of = np.array([node])
+        if traced:
+            around += _copies(links, maker(node, slot), scales)
+        elif joins:
+            around += [int(n[0]) for n in _views(links, of, slot, scales)]
+        else:
+            around += [int(_scaling(links, of, slot)[0])] if scales else []
+            around.append(int(_transposed(links, of, slot)[0]))
+    return product, [scores, softmax, test, chosen if test >= 0 else -1, converted, *joined, *between, *around]
+
+
+def _copies(links: Links, node: int, scales: bool) -> list[int]:
+    """What makes an operand of a product that PyTorch recorded: views, copies and one multiplication by a number."""
+    found = []
+    while node >= 0 and links.next[node] >= 0:
+        one = np.array([node])
+        scaled = scales and bool(links.is_op(one, "mul", "div")[0] and links.by_number(one)[0])
+        if not scaled and not links.is_op(one, "reshape", "expand", "transpose", "copy")[0]:
+            break
+        scales = scales and not scaled
+        found.append(node)
+        node = int(links.producer_of(links.data(one) if scaled else links.tensor(one, 0))[0])
+    return found
+
+
+def _last_axis(links: Links, node: int) -> int:
+    """Of what a node makes; 0 for a scalar."""
+    made = links.whole.node_outputs(node)
+    shape = links.whole.shape(int(made[0])) if len(made) and made[0] >= 0 else ()
+    return shape[-1] if shape else 0
 
 
 def _views(links: Links, products: np.ndarray, slot: int, scales: bool) -> list[np.ndarray]:

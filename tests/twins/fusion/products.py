@@ -54,3 +54,32 @@ def around_kernels(links: Links) -> Fused:
         fits[i] = channels > 1 and prod(added_shape) == channels and (not last or added_shape[-1] == channels)
     parts = np.concatenate([before[padded], shown[fits], added[fits]])
     return Fused(None, node[fits | padded], parts[parts >= 0])
+
+
+def rolls(links: Links) -> Fused:
+    """Two slices of a tensor put together the other way round, along one axis after another."""
+    turned: dict[int, tuple[int, list[int]]] = {}  # the tensor, and its two slices
+    for node in links.of("concat").tolist():
+        inputs = links.whole.node_inputs(node)
+        slices = [int(links.producer_of(np.array([t]))[0]) for t in inputs]
+        cut = all(n >= 0 and links.is_op(np.array([n]), "slice")[0] and links.next[n] == node for n in slices)
+        if links.traced[node] or len(slices) != 2 or not cut:
+            continue
+        sources = {int(links.tensor(np.array([n]), 0)[0]) for n in slices}
+        made = links.whole.node_outputs(node)[0]
+        if len(sources) == 1 and (source := sources.pop()) >= 0:
+            if links.whole.shape(int(made)) == links.whole.shape(source):
+                turned[node] = source, slices
+
+    def before(node: int) -> int:
+        maker = int(links.producer_of(np.array([turned[node][0]]))[0])
+        return maker if maker in turned and links.readers[maker] == 2 else -1
+
+    anchors = sorted(turned.keys() - {before(node) for node in turned})
+    parts = []
+    for anchor in anchors:
+        node = anchor
+        while node >= 0:
+            parts += turned[node][1] + ([node] if node != anchor else [])
+            node = before(node)
+    return Fused("roll", np.array(anchors, dtype=int), np.array(parts, dtype=int))

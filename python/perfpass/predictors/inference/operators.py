@@ -131,7 +131,7 @@ _FAMILY_OF_OPERATOR = np.array(
     [_F["dense"] if name == "dense" else _F[_CLASS_FAMILY.get(OPERATOR_CLASSES[OPERATOR_CLASS_OF[i]], "other")]
      for i, name in enumerate(OPERATORS)]
 )  # fmt: skip
-_CONVOLUTION = OPERATOR_CLASSES.index("convolution")
+_CONVOLUTION, _MATMUL = OPERATOR_CLASSES.index("convolution"), OPERATOR_CLASSES.index("matmul")
 # What an engine writes with the convolution before it: it moves the other operand of a sum, and nothing else.
 JOINED = np.isin(OPERATORS, ("relu", "leaky_relu", "prelu", "clip", "add"))
 # Engines keep tensors in the layout that matrix units read, and time the kernels they choose from; the shares of
@@ -267,11 +267,41 @@ def work(
     cache_speed = _cache_speed(device) if engine else _CACHE_SPEED
     memory = _moving_s(moved, shares[:, 2], device, cache_speed)
     seconds = np.asarray(smooth_maximum(compute, np.maximum(memory, _LEAST_S)))
+    if fused.any():
+        seconds[fused] = np.minimum(seconds[fused], _in_parts_s(table, fused, way, engine))
     if stepped.any():
         each = _step_s(way) + _moving_s(_step_bytes(table)[stepped], _STEP_SHARE, device, cache_speed)
         in_turn = np.asarray(table.b, dtype=np.float64)[stepped] * each
         seconds[stepped] = smooth_maximum(seconds[stepped], in_turn)
     return Work(seconds * issued, kind, issued)
+
+
+def _in_parts_s(table: OperatorColumns, fused: np.ndarray, way: Way, engine: bool) -> np.ndarray:
+    """[F] seconds of the attention in rows ``fused`` [R] run in parts, the most that a fused kernel takes: runtimes that
+    find it slower than its parts would not run it.
+
+    Two products of half the FLOPs and of half the bytes each, of which the first writes the scores and the second reads
+    them, and a softmax that reads and writes them between. What a softmax computes hides behind what it moves.
+    """
+    b, m, n, k, flops, read, written, elements = (
+        np.ascontiguousarray(np.asarray(column)[fused], dtype=np.float64)
+        for column in (table.b, table.m, table.n, table.k, table.flops, table.bytes_read, table.bytes_written,
+                       table.output_elements)
+    )  # fmt: skip
+    device, cache_speed = way.device, _cache_speed(way.device) if engine else _CACHE_SPEED
+    one = SimpleNamespace(op_class=np.array([_MATMUL]), kernel_area=np.zeros(1))
+    speed, fed, on_matrix = _speeds(one, way, np.array([_F["matmul"]]), engine, 1.0)
+    scores = b * m * n * written / np.maximum(elements, 1.0)
+    moved = (read + written) / 2.0 + scores
+    memory = np.maximum(_moving_s(moved, _SHARES[_F["matmul"], 2], device, cache_speed), _LEAST_S)
+    seconds = _moving_s(2.0 * scores, _SHARES[_F["softmax"], 2], device, cache_speed)
+    every, no = np.ones(len(b), dtype=bool), np.zeros(len(b), dtype=bool)
+    tiling, units = _tiling(max(device.sm_count, 1)), np.broadcast_to(on_matrix, b.shape).copy()
+    for columns, depth in ((n, k), (k, n)):
+        tiles = tiling.whole_tiles(b, m, columns, depth, no, units, every)
+        compute = np.maximum(flops / 2.0 / speed * tiles, flops / 2.0 / fed)
+        seconds = seconds + smooth_maximum(compute, memory)
+    return np.asarray(seconds)
 
 
 def large_depthwise(table: OperatorColumns, kind: np.ndarray) -> np.ndarray:
