@@ -60,6 +60,18 @@ def test_depthwise_convolutions_use_no_matrix_unit_and_large_ones_a_generic_kern
     assert [GROUPS[g] for g in found.group] == ["conv_depthwise", "conv_depthwise_large"]
 
 
+@pytest.mark.parametrize(("way", "slower"), [({}, 1.0), ({"layout": "nhwc"}, 3.0), ({"runtime": "torch.compile"}, 8.0)])
+def test_depthwise_kernels_beyond_7_by_7_are_slow_a_tap_in_channels_last(way, slower):
+    ones, way = np.ones((len(SOFTWARE), len(GROUPS))), Way(devices.device(GPU), "amp", **way)
+
+    def a_tap(area: float) -> float:
+        many = table([convolution(1 << 14, area=area, groups=256)])
+        return graph_vector(many, way, ones).row_s[0] / area
+
+    assert a_tap(81) / a_tap(49) == pytest.approx(slower, rel=0.02)
+    assert a_tap(49) / a_tap(36) == pytest.approx(1.0, rel=0.02)
+
+
 def test_a_copied_input_costs_its_bytes():
     sizes, device, ones = table([convolution(8)]), devices.device(GPU), np.ones((len(SOFTWARE), len(GROUPS)))
     resident = graph_vector(sizes, Way(device, "amp"), ones)

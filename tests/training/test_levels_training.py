@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import ClassVar
+
 import numpy as np
 import pandas
 import pytest
 
+from perfpass.devices import device
 from perfpass.predictors.inference.analytic import CAUSES
+from perfpass.predictors.inference.operators import HOST_CLASSES
+from perfpass.predictors.way import Way
 from perfpass.training import spread
 from perfpass.training.inference import analytic, operator_rows, operators
+from perfpass.training.inference.levels import fitted
 from perfpass.training.inference.operator_rows import Rows
 from perfpass.training.spread import Errors
 from perfpass.training.tasks import named
@@ -36,7 +43,8 @@ def _rows(slower: float) -> Rows:
     names["source"] = names["host"] = [f"s{i}" for i in range(n)]
     names["group"] = names.source
     measured = device_s.sum(axis=1) * np.where(network, slower, 1.0)
-    return Rows(names, measured, device_s, np.zeros_like(device_s), np.zeros(n), np.zeros(n), np.zeros(n, dtype=bool))
+    issue_s = np.zeros((n, len(HOST_CLASSES)))
+    return Rows(names, measured, device_s, issue_s, np.zeros(n), np.zeros(n), np.zeros(n, dtype=bool))
 
 
 @pytest.mark.parametrize("slower", [0.7, 1.5])
@@ -46,6 +54,37 @@ def test_whole_networks_have_a_level_that_single_operators_do_not_move(slower):
     moved = levels["all"][""] - single["all"][""]
     assert np.sign(moved) == np.sign(np.log(slower))
     assert abs(moved) > 5 * abs(levels["class"]["dense"] - single["class"]["dense"])
+
+
+class _Steep:
+    """One level whose whole steps go from 0 to 0.5 and back, around the 0.25 that was measured."""
+
+    names: ClassVar = [("all", "")]
+    own, deviation = np.array([False]), np.array([100.0])
+
+    def evaluate(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        off = 10.0 * (theta - 0.25)
+        return np.arctan(off), (10.0 / (1.0 + off**2))[:, None]
+
+
+def test_levels_are_where_no_further_step_would_lead():
+    levels = fitted(_Steep(), np.zeros(1), np.ones(1), ("all",), noise=0.1, huber=100.0, steps=20)
+    assert levels["all"][""] == pytest.approx(0.25, abs=1e-3)
+
+
+def test_a_hosts_time_for_convolutions_says_little_of_other_operators():
+    n = 12
+    rows = _rows(1.0).take(np.arange(n))
+    rows.names["runtime"], rows.names["source"] = "torch", [f"s{i}" for i in range(n)]
+    kind = np.array(["conv", "batch_norm", "dense", "pointwise"])[np.arange(n) % 4]
+    issue_s = np.zeros((n, len(HOST_CLASSES)))
+    issue_s[np.arange(n), [HOST_CLASSES.index(k) for k in kind]] = 1.0
+    slow = np.isin(kind, ("conv", "batch_norm"))
+    rows = replace(rows, issue_s=issue_s, device_s=rows.device_s * 1e-3, measured_s=np.where(slow, 3.0, 1.0))
+    host = operators.fit(rows).issue_s(Way(device("a100-80gb")))
+    of = dict(zip(HOST_CLASSES, host / host[HOST_CLASSES.index("dense")], strict=True))
+    assert of["conv"] > 1.5 and of["conv_depthwise"] > 1.5 and of["batch_norm"] > 1.5
+    assert of["norm"] < 1.2 and of["softmax"] < 1.2
 
 
 def _errors(runs_of_one: int) -> Errors:

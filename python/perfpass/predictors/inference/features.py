@@ -39,6 +39,10 @@ MOVED_SHARE = 0.19
 # PyTorch's own depthwise kernel (conv_depthwise2d_forward_kernel), which fp32 takes in the usual layout: instructions
 # of an output for its indices, and of a tap for its bounds, two loads and their addresses, at half of the issue rate.
 _OUTPUT_INSTRUCTIONS, _TAP_INSTRUCTIONS = 130.0, 20.0
+# Depthwise kernels in channels-last, which compiled graphs turn convolutions to, take so many times longer a tap beyond
+# 7 x 7 (timm's convmixer, focalnet and mixnet); in the usual layout the time grows with the taps alone.
+_CHANNELS_LAST_AREA, _EAGER_BEYOND, _COMPILED_BEYOND = 49, 3.0, 8.0
+_DEPTHWISE_LARGE = GROUPS.index("conv_depthwise_large")
 _DEPTHWISE3, _DEPTHWISE = GROUPS.index("conv_depthwise3"), GROUPS.index("conv_depthwise")
 # What a multiprocessor issues for in a cycle: four warps, of a P100 two.
 _LANES, _P100_LANES, _P100 = 128, 64, (6, 0)
@@ -127,7 +131,7 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
     no kernel exceeds, however well it does at the clock: a T4 (70 W) has less than half of its peaks in products of
     fp32. Bytes pass the multiprocessors as well as the memory, of which an A100 has more beside them than other boards.
     Nor does PyTorch's own depthwise kernel exceed what the multiprocessors issue, who on an A100 have least time for it
-    while the bytes move.
+    while the bytes move. Depthwise kernels beyond 7 x 7 are slow in channels-last, which compiled graphs turn to.
     """
     roof = roofline.bound(table, way, byte_scale)
     device, rate = way.device, roofline.RATES[way.precision]
@@ -152,6 +156,10 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
             fed = np.where(np.asarray(table.op_class) == _CONVOLUTION, roofline.fed_flops(device, "tf32"), vector)
         else:
             fed = np.where(roof.group == _CONV3X3, vector * roofline.WINOGRAD_JOULES, vector)
+    compiled = way.runtime == "torch.compile"
+    if compiled or way.layout == "nhwc":
+        beyond = (roof.group == _DEPTHWISE_LARGE) & (np.asarray(table.kernel_area) > _CHANNELS_LAST_AREA)
+        slowed = np.where(beyond, _COMPILED_BEYOND if compiled else _EAGER_BEYOND, slowed)
     least_s = np.where(products, flops / fed, 0.0)
     clocked = device.compute_capability is not None and device.clock_hz > 0
     if clocked:

@@ -50,6 +50,13 @@ FAMILIES: tuple[str, ...] = (
     "recurrent", "norm", "softmax", "pointwise", "move", "gather", "other",
 )  # fmt: skip
 _F = {name: i for i, name in enumerate(FAMILIES)}
+# What the host issues differently: families, and batch norm, which eager PyTorch hands to cuDNN through as many layers
+# as a convolution; a layer norm is one kernel of its own.
+HOST_CLASSES = (*FAMILIES, "batch_norm")
+CUDNN = "cudnn"  # of the host's levels: what all convolutions and batch norms share
+HOST_LEVELS = (*HOST_CLASSES, CUDNN)
+_IN_CUDNN = np.array([name.startswith("conv") or name == "batch_norm" for name in HOST_CLASSES])
+_FAMILY_OF_HOST_CLASS = (*FAMILIES, "norm")
 # Shares of the rate of vector units, of that of matrix units, and of the bandwidth, that kernels of a family reach.
 # 3x3 convolutions in fp32 may exceed their FLOPs' rate by Winograd's transform.
 EFFICIENCY: dict[str, tuple[float, float, float]] = {
@@ -189,16 +196,27 @@ def host_scale(way: Way) -> float:
     return OLDER_HOST if ISSUED_AS[way.runtime] == "eager" and of_before_ampere(way.device) else 1.0
 
 
+@cache
+def host_design() -> np.ndarray:
+    """[len(HOST_CLASSES), len(HOST_LEVELS)] 1.0 where a level scales a class: its own, its family's, and cuDNN's."""
+    levels = np.array(HOST_LEVELS)
+    found = (np.array(HOST_CLASSES)[:, None] == levels) | (np.array(_FAMILY_OF_HOST_CLASS)[:, None] == levels)
+    found |= _IN_CUDNN[:, None] & (levels == CUDNN)
+    return found.astype(np.float64)
+
+
 @dataclass(frozen=True, eq=False)
 class Work:
     """What R operators have to do, of one execution: ``seconds`` [R] on the device, before any level, and ``family``.
 
-    ``issued`` [R]: 1 where a kernel is launched, 0 for a view and for what a runtime folds away.
+    ``issued`` [R]: 1 where a kernel is launched, 0 for a view and for what a runtime folds away. ``host`` [R]: indices
+    into HOST_CLASSES.
     """
 
     seconds: np.ndarray
     family: np.ndarray
     issued: np.ndarray
+    host: np.ndarray
 
 
 def families(table: OperatorColumns, way: Way) -> np.ndarray:
@@ -273,7 +291,8 @@ def work(
         each = _step_s(way) + _moving_s(_step_bytes(table)[stepped], _STEP_SHARE, device, cache_speed)
         in_turn = np.asarray(table.b, dtype=np.float64)[stepped] * each
         seconds[stepped] = smooth_maximum(seconds[stepped], in_turn)
-    return Work(seconds * issued, kind, issued)
+    host = np.where(np.asarray(table.op) == _BATCH_NORM, HOST_CLASSES.index("batch_norm"), kind)
+    return Work(seconds * issued, kind, issued, host)
 
 
 def _in_parts_s(table: OperatorColumns, fused: np.ndarray, way: Way, engine: bool) -> np.ndarray:
@@ -530,7 +549,7 @@ class OperatorTimes(Levels):
         done = work(tables.table, way)
         times = done.issued * tables.count
         row = done.seconds * tables.count * self.factors(way)[done.family] + GAP_S * np.exp(self._of("gap", "")) * times
-        issued = times * self.issue_s(way)[done.family] * host_scale(way)
+        issued = times * self.issue_s(way)[done.host] * host_scale(way)
         device_s, host_s = sums = tables.sums(row), tables.sums(issued)
         bound = issue_share(host_s / np.maximum(device_s, 1e-12))
         if way.copied_bytes:
@@ -543,9 +562,9 @@ class OperatorTimes(Levels):
         return Seconds(total, device_s, host_s, share * total[tables.graph])
 
     def issue_s(self, way: Way) -> np.ndarray:
-        """[len(FAMILIES)] seconds of the host to issue an operator."""
+        """[len(HOST_CLASSES)] seconds of the host to issue an operator."""
         return self._kept(("issue_s", way.runtime), self._issue_s)
 
     def _issue_s(self, runtime: str) -> np.ndarray:
-        each = np.array([self._of("host class", name) for name in FAMILIES]) + self._of("host runtime", runtime)
-        return np.asarray(ISSUE_S[ISSUED_AS[runtime]] * np.exp(each))
+        each = host_design() @ [self._of("host class", name) for name in HOST_LEVELS]
+        return np.asarray(ISSUE_S[ISSUED_AS[runtime]] * np.exp(each + self._of("host runtime", runtime)))

@@ -132,7 +132,7 @@ class Base:
             device_s = device_s + _turning_s(table, way) * self.gpu.factors(way)[_MOVE]
         return Work(
             device_s * tables.count,
-            times * self.gpu.issue_s(way)[done.family] * ISSUE_SHARE[table.part],
+            times * self.gpu.issue_s(way)[done.host] * ISSUE_SHARE[table.part],
             _groups(table, done.family, way.device),
             _widened(tables, table, _KIND[done.family], way),
             gap * tables.sums(times) + way.copied_bytes / PAGEABLE_COPY_BYTES_S,

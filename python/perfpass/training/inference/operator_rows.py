@@ -16,6 +16,7 @@ from perfpass.predictors.inference.fusion import FUSING
 from perfpass.predictors.inference.operators import (
     CALL_S,
     FAMILIES,
+    HOST_CLASSES,
     ISSUE_S,
     ISSUED_AS,
     generation,
@@ -56,7 +57,7 @@ _NEUSIGHT = {
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """N measurements, as sums over the operators of each: ``device_s`` and ``issue_s`` [N, families].
+    """N measurements, as sums over the operators of each: ``device_s`` [N, families], ``issue_s`` [N, host classes].
 
     ``kernels`` [N] launches, ``call_s`` [N] of the host for the run, ``fused`` [N] whether the runtime fuses.
     ``names``: columns source, host (of a laboratory), runtime, precision, generation, device, domain,
@@ -97,9 +98,9 @@ def _rows(tables: Tables, at: np.ndarray, way: Way, measured_s: np.ndarray, name
     """``at`` [N]: the table of each measurement; ``names`` without the columns that ``way`` has."""
     done = work(tables.table, way)
     times = done.issued * tables.count
-    issued = np.zeros((len(tables), len(FAMILIES)))
-    seconds = np.zeros_like(issued)
-    np.add.at(issued, (tables.graph, done.family), times)
+    issued = np.zeros((len(tables), len(HOST_CLASSES)))
+    seconds = np.zeros((len(tables), len(FAMILIES)))
+    np.add.at(issued, (tables.graph, done.host), times)
     np.add.at(seconds, (tables.graph, done.family), done.seconds * tables.count)
     kind, count = ISSUED_AS[way.runtime], len(at)
     kernel = bool((names.runtime == _KERNEL).all())
@@ -112,7 +113,7 @@ def _rows(tables: Tables, at: np.ndarray, way: Way, measured_s: np.ndarray, name
         ).reset_index(drop=True),
         np.asarray(measured_s, dtype=np.float64),
         seconds[at],
-        issued[at] * ISSUE_S[kind] * host,
+        issued[at] * ISSUE_S[kind] * (0.0 if way.cuda_graph else host),
         issued[at].sum(axis=1),
         np.full(count, CALL_S[kind] * host),
         np.full(count, way.runtime in FUSING),

@@ -16,7 +16,17 @@ import numpy as np
 
 from perfpass.predictors.inference.analytic import AnalyticPredictor
 from perfpass.predictors.inference.engines import EngineTimes
-from perfpass.predictors.inference.operators import CONVOLUTION, FAMILIES, FUSED, GAP_S, LEVELS, OperatorTimes
+from perfpass.predictors.inference.operators import (
+    CONVOLUTION,
+    CUDNN,
+    FAMILIES,
+    FUSED,
+    GAP_S,
+    HOST_LEVELS,
+    LEVELS,
+    OperatorTimes,
+    host_design,
+)
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.learned import artefacts
@@ -39,16 +49,18 @@ SPREAD: dict[str, float] = {
     "precision": 0.15,
     "launched": 0.3,
     "gap": 0.3,
-    "host class": 0.3,
+    "host class": 0.2,
     "host runtime": 0.4,
     "generation": 0.05,
     "laboratory": 0.3,
-    "laboratory's host": 0.25,
+    "laboratory's host": 0.5,
 }
+# Convolutions and batch norms differ from other operators more than these do among themselves.
+_HOST_SPREAD: dict[str, float] = {CUDNN: 0.4, "batch_norm": 0.3}
 _BUILT = 0.05  # of precisions in runtimes that build
 _NOISE = 0.12
 _HUBER = 1.5  # of the deviation of single measurements
-_STEPS = 15
+_STEPS = 60
 _WHOLE = 12  # rows of a group that count whole; of more, their root does
 
 
@@ -63,7 +75,7 @@ class _Model:
         n = rows.names
         self.rows = rows
         self.names: list[tuple[str, str]] = [("all", "")] + [("class", name) for name in FAMILIES]
-        self.names += [("gap", "")] + [("host class", name) for name in FAMILIES]
+        self.names += [("gap", "")] + [("host class", name) for name in HOST_LEVELS]
         self._at: dict[str, np.ndarray] = {}
         columns = {
             "runtime": n.runtime, "precision": n.precision, "precision of convolutions": n.precision,
@@ -78,7 +90,9 @@ class _Model:
         self.own = np.array([level.startswith("laboratory") for level, _ in self.names])
         # The shares of the roofs were set on kernels that runtimes choose when they build.
         built = np.array([level == "precision" and ", eager" not in name for level, name in self.names])
-        self.deviation = np.where(built, _BUILT, [SPREAD[level] for level, _ in self.names])
+        spread = [_HOST_SPREAD.get(name, SPREAD[level]) for level, name in self.names]
+        self.deviation = np.where(built, _BUILT, spread)
+        self._host = slice(2 + len(FAMILIES), 2 + len(FAMILIES) + len(HOST_LEVELS))
         convolutions = np.array([f.startswith("conv") for f in FAMILIES])
         others = np.array([f.startswith(("dense", "matmul", "attention", "recurrent")) for f in FAMILIES])
         self._products = {"precision": others, "precision of convolutions": convolutions}
@@ -93,7 +107,7 @@ class _Model:
         parts = r.device_s * np.exp(level[:, None] + theta[1 : 1 + count] + precision + launched)
         gap = GAP_S * np.exp(theta[1 + count]) * r.kernels
         host = r.issue_s * np.exp(
-            (theta[at["host runtime"]] + theta[at["laboratory's host"]])[:, None] + theta[2 + count : 2 + 2 * count]
+            (theta[at["host runtime"]] + theta[at["laboratory's host"]])[:, None] + host_design() @ theta[self._host]
         )
         busy, issue = parts.sum(axis=1) + gap, host.sum(axis=1) + r.call_s
         total = smooth_maximum(busy, issue)
@@ -106,7 +120,7 @@ class _Model:
         jacobian[:, 0] = share.sum(axis=1) * r.whole
         jacobian[:, 1 : 1 + count] = share
         jacobian[:, 1 + count] = gap / busy * on_device
-        jacobian[:, 2 + count : 2 + 2 * count] = issued
+        jacobian[:, self._host] = issued @ host_design()
         for name in _WHOLE_DEVICE:
             jacobian[every, at[name]] = share.sum(axis=1)
         for name, which in self._products.items():
