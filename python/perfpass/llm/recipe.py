@@ -104,8 +104,8 @@ class Adapter:
 
     ``decomposed``: with a magnitude of every output (DoRA, arXiv:2402.09353). ``single``: adapters, their gradients and
     states are in single precision whatever the model is in (peft's default). ``dropout``: on their input.
-    ``inputs_kept``: of how many micro-batches quantized products keep their inputs, as bitsandbytes' first 4-bit ones did
-    (its int8 ones keep those of one).
+    ``inputs_kept``: of how many micro-batches quantized products keep their inputs, as bitsandbytes' first 4-bit ones
+    did (its int8 ones keep those of one).
     ``head_frozen``: the head is quantized as well (transformers leaves it in 16 bits).
     """
 

@@ -19,8 +19,8 @@ STEP = Constants(
     straggle=0.00819,
 )
 # A step's time over that of `STEP`: NVIDIA's recipes of 2024 to 2026, llm-foundry's FSDP, BLOOM's Megatron-DeepSpeed.
-# Each of `OF_ONE_LABORATORY` is taught by one alone: nothing says how much of its factor (0.844, 1.116) is the framework's
-# and how much its hosts', so that half of it, in logarithms, is taken to be another user's.
+# Each of `OF_ONE_LABORATORY` is taught by one alone: nothing says how much of its factor (0.844, 1.116) is the
+# framework's and how much its hosts', so that half of it, in logarithms, is taken to be another user's.
 FRAMEWORKS = {"megatron": 1.031, "torch": 0.919, "deepspeed": 1.057, "other": 1.0}
 OF_ONE_LABORATORY = ("torch", "deepspeed")
 # Those that take FlashAttention 2, as `scaled_dot_product_attention` does; the others have kernels for later boards.
@@ -45,9 +45,9 @@ SPREAD = Spread(
 VENDORS, VENDOR_WIDTH = ("NVIDIA",), 0.70
 # Peak memory by what is counted, of layouts alike, by framework; "other": what is counted, and as much as any holds.
 _HELD: dict[str, Held] = {
-    "megatron": Held(3.93e6, 1.015, 0.933, 1.21, 4.40e8),
+    "megatron": Held(3.93e6, 1.015, 0.933, 1.211, 4.40e8),
     "torch": Held(1.423e8, 1.050, 0.881, 1.146, 4.25e9),
-    "deepspeed": Held(1.013e10, 1.082, 0.900, 1.309, 1.870e10),
+    "deepspeed": Held(1.013e10, 1.082, 0.893, 1.316, 1.870e10),
 }
 MEMORY: dict[str, Held] = _HELD | {"other": Held(0.0, 1.0, 0.905, 1.560, 4.40e8, tuple(_HELD.values()))}
 # What programs hold beside tensors that are counted: workspaces of cuBLAS (8 MiB, on Hopper and later 32 MiB a handle,

@@ -18,8 +18,8 @@ from perfpass.llm.training import StageMemory, stage_layers, training_memory
 if TYPE_CHECKING:
     import pandas
 
-# Not in the tables. litgpt's configurations (config_hub/finetune): rank 32 on queries and values, but for some models every
-# matrix; ranks of QLoRA, of LoRA. fsdp_qlora's train.py: rank 64 everywhere.
+# Not in the tables. litgpt's configurations (config_hub/finetune): rank 32 on queries and values, but for some models
+# every matrix; ranks of QLoRA, of LoRA. fsdp_qlora's train.py: rank 64 everywhere.
 _EVERYWHERE = ("query", "key", "value", "output", "gate", "up", "down")
 _LITGPT = (("query", "value"), 32, 32)
 _LITGPT_EVERYWHERE = {"gemma": (16, 8), "phi": (8, 8), "tiny-llama": (32, 32)}
@@ -197,10 +197,10 @@ def _pages(row: Any) -> Question:
         raise ArgumentError("adapters other than low-rank ones: not counted")
     qlora = row.task == "qlora"
     targets, rank = _litgpt(row.variant, qlora) if litgpt else (_EVERYWHERE, 64)
-    # 4-bit products of bitsandbytes before 0.44 kept their inputs beside what autograd saves, so that those of a loss live
-    # until the next one takes its name: in litgpt's loop through a forward pass more; of blocks computed anew no longer
-    # than their own backward pass. litgpt's configurations have dropout, and its GPT has a head of its own, which is
-    # quantized with the rest (lightning's BitsandbytesPrecision).
+    # 4-bit products of bitsandbytes kept their inputs (until its pull request 1270, July 2024) beside what autograd
+    # saves, so that those of a loss live until the next one takes its name: in litgpt's loop through a forward pass
+    # more; of blocks computed anew no longer than their own backward pass. litgpt's configurations have dropout, and
+    # its GPT has a head of its own, which is quantized with the rest (lightning's BitsandbytesPrecision).
     kept = qlora * (2 if litgpt else 1)
     adapter = Adapter(rank, targets, _FROZEN[row.task], dropout=litgpt, inputs_kept=kept, head_frozen=litgpt and qlora)
     model = language_model(row.network)

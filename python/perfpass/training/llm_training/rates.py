@@ -39,10 +39,11 @@ _MPT = {
 _FABRIC = {"internevo": 6.25e9, "bigscience": 6.25e9}
 _FOUNDRY_A100 = 25e9
 _LEAST_HIDDEN = 4096  # of Megatron-LM's tests: the others wait for the host
-# Laboratories whose attention is older than the second FlashAttention, and how much longer it takes on an A100 forward and
-# backward (arXiv:2307.08691, section 4.1). llm-foundry's benchmarks take the first in Triton (`--attn_impl triton` of
-# submit_benchmarks.py, in PyTorch 2.0.1 by sweep.sh): 1.3 to 1.5 times and some 2 times. InternLM's table is of 2023, when
-# its framework had flash-attn 1.0.5 (doc/en/install.md; 2.2.1 from InternEvo's pull request 31 of January 2024 on): some 2.
+# Laboratories whose attention is older than the second FlashAttention, and how much longer it takes on an A100 forward
+# and backward (arXiv:2307.08691, section 4.1). llm-foundry's benchmarks take the first in Triton (`--attn_impl triton`
+# of submit_benchmarks.py, in PyTorch 2.0.1 by sweep.sh): 1.3 to 1.5 times and some 2 times. InternLM's table is of
+# 2023, when its framework had flash-attn 1.0.5 (doc/en/install.md; 2.2.1 from InternEvo's pull request 31 of January
+# 2024 on): some 2 times.
 _OVER_FLASH_2 = {"llm-foundry": (1.4, 2.0), "internevo": (2.0, 2.0)}
 _PRODUCTS = {"fp8": "fp8", "mxfp8": "fp8", "nvfp4": "nvfp4", "amp_fp8": "fp8"}
 
@@ -77,9 +78,7 @@ class Timed:
             return found
         forward, backward = older
         both = (forward + BACKWARD_ATTENTION * backward) / (1 + BACKWARD_ATTENTION)
-        return replace(
-            found, attention=found.attention * both, attended_anew=found.attended_anew * forward / both
-        )
+        return replace(found, attention=found.attention * both, attended_anew=found.attended_anew * forward / both)
 
 
 def stacked(rows: Sequence[Timed]) -> Work:
