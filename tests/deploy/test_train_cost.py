@@ -19,6 +19,8 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.recipe import Layout, Recipe
 from perfpass.predictors.llm_training.constants import STEP
 from perfpass.predictors.llm_training.step import timed, work
+from perfpass.predictors.training_step.power import StepPower
+from perfpass.predictors.training_step.predictor import StepPredictor
 
 BLOOM = {"gpus": 64, "tensor": 8, "pipeline": 4, "global_batch": 512}
 
@@ -270,3 +272,17 @@ def test_slices_train_alone():
     for arguments in ({"gpus": 2}, {"gpus": 2, "tensor": 2}):
         with pytest.raises(ArgumentError, match="as no instance of MIG has, so 2 of it do not work together"):
             train_cost("gpt2", "a100-80gb:3g.40gb", **arguments)
+
+
+@pytest.mark.parametrize("board", ["h100", "rtx-4090", "t4"])
+def test_watts_follow_the_law_of_other_networks_steps(board):
+    """`predict --mode training` and `train_cost` tell the power of one model's steps by one law."""
+    found = perfpass.train_cost("gpt2", board, gpus=1, sequence=512, micro_batch=4, precision="amp", framework="torch")
+    step = perfpass.predict("gpt2", board, batch=4, dims={"sequence": 512}, precision="amp", mode="training")
+    ours, theirs = found.predicted.power_w, step.power_w
+    assert ours.median == pytest.approx(theirs.median, rel=0.5)
+    limit = device(board).power_limit_w
+    for one in (ours, theirs):
+        law = StepPower.from_dict(StepPredictor.load().manifest["step_power"])
+        assert one.low == pytest.approx(law.low * one.median)
+        assert one.high == pytest.approx(min(law.high * one.median, limit))

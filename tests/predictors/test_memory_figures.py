@@ -98,6 +98,7 @@ def test_pytorch_of_a_laboratory_that_no_fit_saw_stays_below_the_bound(measured,
         here = rows.source == source
         assert np.mean(rows.measured[here] > found.high[here]) <= 0.02
         assert np.median(found.high[here] / found.median[here]) <= 1.45
+        assert np.mean(rows.measured[here] < found.low[here]) <= 0.05
 
 
 def test_the_shipped_allowances_are_those_of_the_records(measured):

@@ -37,18 +37,25 @@ def test_the_shipped_constants_are_those_that_the_records_give(steps):
     assert [getattr(found, name) for name in NAMES] == pytest.approx([shipped[name] for name in NAMES], rel=0.02)
     laboratories = {"megatron": "nvidia", "torch": "llm-foundry", "deepspeed": "bigscience"}
     for framework, laboratory in laboratories.items():
-        assert constants.FRAMEWORKS[framework] == pytest.approx(factors[laboratory], rel=0.02)
+        ours = factors[laboratory] ** (0.5 if framework in constants.OF_ONE_LABORATORY else 1.0)
+        assert constants.FRAMEWORKS[framework] == pytest.approx(ours, rel=0.01)
     assert set(constants.MEASURED) == set(rows.device)
     assert constants.SPREAD.rows == len(rows)
 
 
-def test_attention_of_a_laboratory_that_took_triton_is_asked_as_such(steps):
-    """The first FlashAttention in Triton: as much slower than the second as its paper says, in the middle."""
+@pytest.mark.parametrize(("laboratory", "forward", "both"), [("llm-foundry", 1.4, 1.83), ("internevo", 2.0, 2.0)])
+def test_attention_before_the_second_flashattention_is_asked_as_slower(steps, laboratory, forward, both):
+    """By section 4.1 of arXiv:2307.08691; of what is computed anew only the forward pass."""
     _, asked, _ = steps
-    row = next(one for one in asked if one.laboratory == "llm-foundry" and one.device.architecture == "ampere-ga100")
-    other = dataclasses.replace(row, laboratory="another")
-    assert 1.3 < row.work.attention / other.work.attention < 2.5
-    assert dataclasses.replace(row.work, attention=0.0) == dataclasses.replace(other.work, attention=0.0)
+    row = next(
+        one for one in asked
+        if one.laboratory == laboratory and one.recipe.recompute == "full" and one.device.architecture == "ampere-ga100"
+    )  # fmt: skip
+    ours, other = row.work, dataclasses.replace(row, laboratory="another").work
+    assert ours.attention / other.attention == pytest.approx(both, rel=0.01)
+    assert ours.attention * ours.attended_anew == pytest.approx(forward * other.attention * other.attended_anew)
+    same = {"attention": 0.0, "attended_anew": 0.0}
+    assert dataclasses.replace(ours, **same) == dataclasses.replace(other, **same)
 
 
 def test_the_shipped_shares_of_memory_are_those_of_the_records(table):
@@ -78,7 +85,7 @@ def test_a_laboratory_s_memory_left_out_is_covered(table):
     here, rest = known & (source == "bigscience"), known & (source != "bigscience")
     found = memory.unmeasured(*(of[rest] for of in (counted, measured, source, framework, layout)))
     low, _, high = found.of(counted[here])
-    assert 0.88 <= ((low <= measured[here]) & (measured[here] <= high)).mean() <= 0.93
+    assert 0.84 <= ((low <= measured[here]) & (measured[here] <= high)).mean() <= 0.93
 
 
 def test_blooms_last_runs_hold_gradients_in_single_precision_too(table):
@@ -182,3 +189,19 @@ def test_a_laboratory_from_which_nothing_is_learned_is_asked_by_its_own_pages(ta
     wrong = rows[rows.variant.str.contains(r"\*\*Table")].iloc[0]
     with pytest.raises(ArgumentError, match="another table"):
         elsewhere._step(wrong)
+
+
+def test_litgpts_adapters_are_those_of_its_configurations(table):
+    """config_hub/finetune: every matrix in some models; the inputs of 4-bit products live a forward pass too long."""
+    questions = import_module("perfpass.training.llm_training.questions")
+    rows = table[table.variant.str.startswith("LitGPT") & table.peak_memory_bytes.notna()]
+    asked = dict(zip(rows.variant.str.removeprefix("LitGPT; "), questions.asked(rows)[0], strict=True))
+    found = {name: (one.recipe.adapter.rank, len(one.recipe.adapter.targets)) for name, one in asked.items() if one}
+    assert found["llama-3-8b/lora.yaml"] == found["falcon-7b/qlora.yaml"] == (32, 2)
+    assert found["gemma-2b/lora.yaml"] == found["phi-2/qlora.yaml"] == (8, 7)
+    assert found["gemma-2b/qlora.yaml"] == (16, 7) and found["tiny-llama/lora.yaml"] == (32, 7)
+    once = dataclasses.replace(asked["llama-2-7b/qlora.yaml"].recipe.adapter, inputs_kept=1)
+    question = asked["llama-2-7b/qlora.yaml"]
+    less = dataclasses.replace(question, recipe=dataclasses.replace(question.recipe, adapter=once))
+    inputs = 32 * (3 * 4096 + 11008) * 2 * 512 * 2  # of 32 layers, 16 bits, two sequences of 512
+    assert question.memory.peak - less.memory.peak == pytest.approx(inputs, rel=0.02)

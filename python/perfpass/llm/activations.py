@@ -111,6 +111,7 @@ def _inputs(width: float, recipe: Recipe, readers: dict[str, float], kept: float
     single = taught.single and not states.stream and narrow < _SINGLE
     ranks = _SINGLE if single else narrow
     own = max(kept, narrow if taught.inputs_kept or taught.frozen == "int8" else 0.0)
+    own += narrow * max(taught.inputs_kept - 1, 0)
     if adapted and (single or taught.dropout):
         own += len(adapted) * (ranks + taught.dropout)  # with a byte of the mask
     elif adapted:

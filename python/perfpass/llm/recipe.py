@@ -104,7 +104,8 @@ class Adapter:
 
     ``decomposed``: with a magnitude of every output (DoRA, arXiv:2402.09353). ``single``: adapters, their gradients and
     states are in single precision whatever the model is in (peft's default). ``dropout``: on their input.
-    ``inputs_kept``: quantized products keep their inputs, as bitsandbytes' of int8 do, and its first 4-bit ones did.
+    ``inputs_kept``: of how many micro-batches quantized products keep their inputs, as bitsandbytes' first 4-bit ones
+    did (its int8 ones keep those of one).
     ``head_frozen``: the head is quantized as well (transformers leaves it in 16 bits).
     """
 
@@ -114,7 +115,7 @@ class Adapter:
     decomposed: bool = False
     single: bool = False
     dropout: bool = False
-    inputs_kept: bool = False
+    inputs_kept: int = 0
     head_frozen: bool = False
 
     def __post_init__(self) -> None:

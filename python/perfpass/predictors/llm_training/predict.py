@@ -13,9 +13,11 @@ from perfpass.errors import ArgumentError
 from perfpass.llm.in_use import CONTEXT_BYTES, CONTEXT_SHARES
 from perfpass.llm.training import TrainingMemory, training_memory
 from perfpass.prediction import Interval, MemoryFigures
-from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.llm_training import constants
+from perfpass.predictors.llm_training.reach import bytes_of_a_flop
 from perfpass.predictors.llm_training.step import HOST_BYTES_S, StepTime, timed, work
+from perfpass.predictors.roofline import fed_flops, sustained_flops
+from perfpass.predictors.training_step.power import StepPower
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.text import unknown
 
@@ -104,10 +106,14 @@ def run(
     seconds = float(parts.seconds)
     step = Interval(seconds, seconds * math.exp(-below), seconds * math.exp(above), "s")
     ideal = found.relative_peak * 312e12 * seconds
-    busy = (1 + found.anew / found.passes) * found.model_flops / (found.relative_peak * 312e12 * found.speed_up)
-    power = PowerModel.from_dict(StepPredictor.load().manifest["power"])
-    reads = float(parts.elementwise + parts.update) / seconds
-    drawn = power.predict(device, np.array([min(busy / seconds, 1.0)]), np.array([min(reads, 1.0)]))
+    # As steps of other networks use a board: of the rate of 16 bits that its watts feed, and of its bandwidth.
+    rate = "bf16" if "bf16" in device.peak_flops else "fp16"
+    fed = min(sustained_flops(device, rate), fed_flops(device, rate))
+    products = float((1 + found.anew / found.passes) * found.model_flops)
+    moved = float(parts.elementwise + parts.update) * constants.STEP.memory / factor
+    moved += products * bytes_of_a_flop(model, layout, recipe) / device.memory_bandwidth_bytes_s
+    uses = (np.array([min(used / seconds, 1.0)]) for used in (products / found.speed_up / fed, moved))
+    drawn = StepPower.from_dict(StepPredictor.load().manifest["step_power"]).predict(device, *uses)
     in_use = Interval(middle, low, high, "byte")
     return Run(
         memory=memory,

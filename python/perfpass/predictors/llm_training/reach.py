@@ -40,21 +40,37 @@ class Reach:
 
 def reach(model: LanguageModel, device: Device, layout: Layout, recipe: Recipe, bits: int) -> Reach:
     """Of a micro-batch in ``layout``."""
-    layers = [(count, layer) for count, layer in model.layers if count]
-    tokens, trained = recipe.micro_batch * recipe.sequence / layout.context, recipe.adapter is None
-    dense = (shape for count, layer in layers for shape in _dense(layer, model.hidden, layout.tensor, tokens, count))
-    experts = (shape for count, layer in layers for shape in _experts(layer, layout, tokens, count))
-    head = [(1.0, tokens, model.vocabulary / layout.tensor, float(model.hidden))]
-    heads = [(layer.attention.heads, layer.attention.head_dim) for _, layer in layers if layer.attention]
+    dense, experts, head = _shapes(model, layout, recipe)
+    trained = recipe.adapter is None
+    heads = [(layer.attention.heads, layer.attention.head_dim) for _, layer in model.layers if layer.attention]
     attention = 1.0
     if heads:
         wide, each = max(heads)
         attention = _attention(device, recipe.micro_batch, recipe.sequence, max(wide // layout.tensor, 1), each)
     return Reach(
-        dense=_products(device, bits, _rounded(dense), trained),
-        experts=_products(device, bits, _rounded(experts), trained),
-        head=_products(device, 16, _rounded(head), trained),
+        dense=_products(device, bits, dense, trained),
+        experts=_products(device, bits, experts, trained),
+        head=_products(device, 16, head, trained),
         attention=attention,
+    )
+
+
+def bytes_of_a_flop(model: LanguageModel, layout: Layout, recipe: Recipe) -> float:
+    """Bytes that a product of a micro-batch reads and writes once in 16 bits, for each of its FLOPs; alike in a pass
+    forward and in both backward.
+    """
+    _, m, n, k = shapes = np.array([shape for group in _shapes(model, layout, recipe) for shape in group]).T
+    return float(shapes[0] @ (2 * (m * k + k * n + m * n)) / (shapes[0] @ (2 * m * n * k)))
+
+
+def _shapes(model: LanguageModel, layout: Layout, recipe: Recipe) -> tuple[Shapes, Shapes, Shapes]:
+    """Products forward of a micro-batch: dense ones, those of experts, the head's."""
+    layers = [(count, layer) for count, layer in model.layers if count]
+    tokens = recipe.micro_batch * recipe.sequence / layout.context
+    return (
+        _rounded(s for count, layer in layers for s in _dense(layer, model.hidden, layout.tensor, tokens, count)),
+        _rounded(s for count, layer in layers for s in _experts(layer, layout, tokens, count)),
+        _rounded([(1.0, tokens, model.vocabulary / layout.tensor, float(model.hidden))]),
     )
 
 

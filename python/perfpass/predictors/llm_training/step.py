@@ -38,7 +38,7 @@ _FABRIC_BYTES_S |= {"cdna3": 50e9, "cdna4": 50e9, "gaudi": 37.5e9}
 _DEFAULT_FABRIC_BYTES_S = 12.5e9
 _HOST_GPUS, _RACK_GPUS = 8, 72  # that NVLink joins: in a host; in a rack of GB200 or GB300 (NVL72)
 # A backward pass of FlashAttention takes 2.5 times the products of the forward pass (arXiv:2307.08691, section 4.1).
-_BACKWARD_ATTENTION = 2.5
+BACKWARD_ATTENTION = 2.5
 # AdamW reads and writes a master copy and two moments in single precision, reads a gradient, writes a weight.
 _UPDATE_BYTES = 34.0
 # What Adam reaches of a host's memory, for each of its devices: half of eight channels of DDR4-3200, for four devices.
@@ -145,7 +145,7 @@ def timed(work: Work, constants: Constants) -> StepTime:
     head = work.head / c.products_16
     attending, beside = work.attention / c.attention, work.memory / c.memory
     products, elementwise = work.passes * (body + head), 3 * beside
-    attention = (1 + _BACKWARD_ATTENTION) * attending
+    attention = (1 + BACKWARD_ATTENTION) * attending
     anew = work.anew * (body + beside) + work.attended_anew * attending
     tensor, context = c.tensor * work.messages_tensor, c.tensor * work.messages_context
     experts = c.experts * work.messages_experts

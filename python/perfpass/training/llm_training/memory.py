@@ -56,16 +56,20 @@ def fit(counted: np.ndarray, measured: np.ndarray, groups: np.ndarray, *, alone:
 
     found = np.array([-np.inf, 0.0]) if alone else least_squares(errors, np.zeros(2)).x
     left = off(found)
-    low, high = _quantile(left, weight, _LOW), _quantile(left, weight, _HIGH)
+    # A layout that was not measured is one more beside those that were; a source more would be a bound without end.
+    unseen = 0.0 if alone else 1.0
+    low, high = (_quantile(left, weight, share, unseen) for share in (_LOW, _HIGH))
     beside, share = _BESIDE_BYTES * np.exp(found[0]), np.exp(found[1])
     bounds = float(np.exp(min(low, _LESS if alone else 0.0))), float(np.exp(max(high, 0.0)))
     return Held(float(beside), float(share), *bounds, float(counted.min()))
 
 
-def _quantile(values: np.ndarray, weight: np.ndarray, share: float) -> float:
+def _quantile(values: np.ndarray, weight: np.ndarray, share: float, unseen: float) -> float:
+    """That of ``values`` [N] which count ``weight``, where ``unseen`` more lie beyond it on the nearer side."""
     order = np.argsort(values)
     total = np.cumsum(weight[order])
-    return float(values[order[min(np.searchsorted(total, share * total[-1]), len(values) - 1)]])
+    at = share * (total[-1] + unseen) - unseen * (share < 0.5)
+    return float(values[order[min(np.searchsorted(total, max(at, 0.0), side="right"), len(values) - 1)]])
 
 
 def held(table: pandas.DataFrame, counted: np.ndarray) -> dict[str, Held]:

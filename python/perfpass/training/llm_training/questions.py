@@ -18,9 +18,11 @@ from perfpass.llm.training import StageMemory, stage_layers, training_memory
 if TYPE_CHECKING:
     import pandas
 
-# Not in the tables: litgpt's config_hub has rank 32 on queries and values, fsdp_qlora's train.py rank 64 everywhere.
-_LITGPT = ("query", "value")
-_FSDP_QLORA = ("query", "key", "value", "output", "gate", "up", "down")
+# Not in the tables. litgpt's configurations (config_hub/finetune): rank 32 on queries and values, but for some models
+# every matrix; ranks of QLoRA, of LoRA. fsdp_qlora's train.py: rank 64 everywhere.
+_EVERYWHERE = ("query", "key", "value", "output", "gate", "up", "down")
+_LITGPT = (("query", "value"), 32, 32)
+_LITGPT_EVERYWHERE = {"gemma": (16, 8), "phi": (8, 8), "tiny-llama": (32, 32)}
 _FROZEN = {"qlora": "nf4", "lora": "none"}
 
 _Asked = TypeVar("_Asked")
@@ -193,11 +195,14 @@ def _pages(row: Any) -> Question:
         raise ArgumentError("the optimizer: not stated")
     if row.task not in _FROZEN:
         raise ArgumentError("adapters other than low-rank ones: not counted")
-    # Its config_hub has dropout of 0.05; its tables of 2023 are of bitsandbytes 0.41, whose 4-bit products kept inputs.
-    rank, targets = (32, _LITGPT) if litgpt else (64, _FSDP_QLORA)
-    # Its GPT has a head of its own, which is quantized with the rest (lightning's BitsandbytesPrecision).
     qlora = row.task == "qlora"
-    adapter = Adapter(rank, targets, _FROZEN[row.task], dropout=litgpt, inputs_kept=qlora, head_frozen=litgpt and qlora)
+    targets, rank = _litgpt(row.variant, qlora) if litgpt else (_EVERYWHERE, 64)
+    # 4-bit products of bitsandbytes kept their inputs (until its pull request 1270, July 2024) beside what autograd
+    # saves, so that those of a loss live until the next one takes its name: in litgpt's loop through a forward pass
+    # more; of blocks computed anew no longer than their own backward pass. litgpt's configurations have dropout, and
+    # its GPT has a head of its own, which is quantized with the rest (lightning's BitsandbytesPrecision).
+    kept = qlora * (2 if litgpt else 1)
+    adapter = Adapter(rank, targets, _FROZEN[row.task], dropout=litgpt, inputs_kept=kept, head_frozen=litgpt and qlora)
     model = language_model(row.network)
     model = dataclasses.replace(model, tied=False) if litgpt else model
     layout = Layout(data=int(row.n_devices), sharding="zero3" if row.sharding == "zero3" else "none")
@@ -212,3 +217,11 @@ def _pages(row: Any) -> Question:
         foreach=True,
     )
     return Question(model, layout, recipe)
+
+
+def _litgpt(variant: str, qlora: bool) -> tuple[tuple[str, ...], int]:
+    """Targets and rank of a configuration of LitGPT, named "LitGPT; phi-2/lora.yaml"."""
+    name = variant.partition("; ")[2]
+    found = next((ranks for kin, ranks in _LITGPT_EVERYWHERE.items() if name.startswith(kin)), None)
+    targets, *ranks = (_EVERYWHERE, *found) if found else _LITGPT
+    return targets, ranks[0 if qlora else 1]

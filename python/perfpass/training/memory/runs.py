@@ -126,7 +126,8 @@ def fit(rows: MeasuredRuns, contexts: Mapping[str, float]) -> Allowance:
         least = pooled(ratios, large.source, LOW) / _NEXT_SOURCE
         # What cuDNN keeps and what a network needs of it are told apart by no run: the most is beside a plain context.
         most = _NEXT_SOURCE * _largest(_ratios(large, np.full(len(large), besides[False][1])), large.source)
-        shares = (min(share, least), share, max(share, most))
+        # A program may hold what is planned and no more, whatever those measured held beside.
+        shares = (min(least, 1.0), share, max(share, most))
     more = [max(pair) for pair in zip(besides[True], besides[False], strict=True)]
     return Allowance(shares, besides[False], convolving=(more[0], more[1], more[2]))
 
