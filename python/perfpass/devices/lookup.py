@@ -113,8 +113,8 @@ def user_path() -> str:
 
 
 def _user_files() -> Iterator[Path]:
-    if (folder := user_folder()).is_dir():
-        yield from sorted(folder.glob("*.toml"))
+    if os.path.isdir(folder := user_path()):
+        yield from sorted(Path(folder).glob("*.toml"))
     for entry in filter(None, os.environ.get("PERFPASS_DEVICES", "").split(os.pathsep)):
         path = Path(entry).expanduser()
         yield from sorted(path.glob("*.toml")) if path.is_dir() else [path]
