@@ -29,6 +29,17 @@ ROOT = Path(__file__).resolve().parents[2]
 QUICK = {"warmup_max_s": 0.2, "measure_min_s": 0.02, "measure_max_s": 0.2}
 
 
+class Undescribed:
+    """A pool whose facts lack the measured capability: it takes ten seconds, and the fixture's campaign has it."""
+
+    def describe(self, name):
+        return self.facts()[name]
+
+
+class Undelayed(Undescribed, LocalPool):
+    """Workers on this machine that measure what they are asked and nothing beside."""
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """One small campaign over every runtime and mode, run once, then resumed."""
@@ -166,7 +177,7 @@ def test_a_worker_killed_once_loses_nothing_and_killed_twice_is_a_finding(tmp_pa
         {"protocol": QUICK, "sweep": [{"threads": 1, "model": "unet:temperature-downscaling", "batch": [1, 2]}]}
     )
 
-    class Killing(LocalPool):
+    class Killing(Undelayed):
         kills = 3  # of the first configuration once, of the second twice
 
         def submit(self, name, configuration, protocol):
@@ -186,14 +197,17 @@ def test_a_worker_killed_once_loses_nothing_and_killed_twice_is_a_finding(tmp_pa
 def test_a_measurement_that_hangs_is_ended(tmp_path):
     protocol = QUICK | {"timeout_s": 0.05}
     wanted = campaign({"protocol": protocol, "sweep": [{"threads": 1, "model": "unet:temperature-downscaling"}]})
-    outcome = run(wanted, tmp_path, lambda log: LocalPool(["cpu"], log))
+    outcome = run(wanted, tmp_path, lambda log: Undelayed(["cpu"], log))
     assert outcome.measured == {"timed_out": 1}
 
 
 @pytest.mark.slow
 def test_no_process_outlives_a_killed_campaign(tmp_path):
-    command = [sys.executable, "-m", "perfpass", "measure", "unet:temperature-downscaling", "--batch"]
-    command += [",".join(map(str, range(1, 100))), "-o", str(tmp_path)]
+    wanted = tmp_path / "wanted.toml"
+    protocol = "\n".join(f"{name} = {value}" for name, value in QUICK.items())
+    sweep = f'threads = 1\nmodel = "unet:temperature-downscaling"\nbatch = {list(range(1, 100))}'
+    wanted.write_text(f"[protocol]\n{protocol}\n[[sweep]]\n{sweep}\n")
+    command = [sys.executable, "-m", "perfpass", "measure", "--campaign", str(wanted), "-o", str(tmp_path)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     while process.poll() is None and len(_records(tmp_path)) < 2:
         time.sleep(0.05)
@@ -297,7 +311,7 @@ def test_a_cluster_loses_and_doubles_nothing_when_a_worker_is_killed(tmp_path):
     )
     killed = []
 
-    class Killing(RayPool):
+    class Killing(Undescribed, RayPool):
         def collect(self):
             answers = super().collect()
             if not killed and self._running:

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from perfpass.devices import device
 from perfpass.predictors.memory import step
-from perfpass.predictors.memory.allowance import Allowance, allowance, driver_bytes
+from perfpass.predictors.memory.allowance import allowance, driver_bytes
 from perfpass.predictors.memory.predictor import MemoryPredictor
 from perfpass.predictors.way import Way
 
 AMD, NVIDIA = device("mi300x"), device("h100")
-LEARNED = MemoryPredictor.load().manifest["inference"]
+LEARNED = MemoryPredictor.load().allowances
 CONTEXTS = MemoryPredictor.load().manifest["context_bytes"]
 _GIB = 2.0**30
 
@@ -48,7 +48,7 @@ def test_other_vendors_and_networks_have_none(on, convolutional):
 @pytest.mark.parametrize("runtime", ["tvm", "relax"])
 def test_a_runtime_that_nobody_measured_is_as_wide_as_any_that_was(runtime):
     found = allowance(Way(NVIDIA, runtime=runtime), LEARNED, CONTEXTS)
-    others = [Allowance.from_dict(values) for values in LEARNED.values()]
+    others = list(LEARNED.values())
     assert not found.measured
     assert found.share[0] <= min(one.share[0] for one in others)
     assert found.share[2] >= max(one.share[2] for one in others)
@@ -66,8 +66,8 @@ def test_the_least_in_use_is_what_the_line_of_a_process_may_show(name):
     on = device(name)
     found, kept = allowance(Way(on), LEARNED, CONTEXTS), driver_bytes(on)
     context = CONTEXTS.get(on.id, found.beside[1]) - kept
-    assert kept > 0 and found.beside[0] <= max(context, LEARNED["torch"]["beside_bytes"][0])
-    assert found.beside[2] >= LEARNED["torch"]["beside_bytes"][2] - LEARNED["torch"]["beside_bytes"][1] + kept
+    assert kept > 0 and found.beside[0] <= max(context, LEARNED["torch"].beside[0])
+    assert found.beside[2] >= LEARNED["torch"].beside[2] - LEARNED["torch"].beside[1] + kept
 
 
 @pytest.mark.parametrize("runtime", ["onnxruntime", "tensorrt"])
@@ -79,5 +79,5 @@ def test_a_process_without_pytorch_may_have_half_of_its_context(runtime):
 
 def test_the_context_of_one_board_of_amd_is_not_the_least_of_another():
     found = allowance(Way(device("rx-7900-xtx")), LEARNED, CONTEXTS)
-    assert found.beside[0] == pytest.approx(LEARNED["torch"]["beside_bytes"][0])
+    assert found.beside[0] == pytest.approx(LEARNED["torch"].beside[0])
     assert found.beside[1] == pytest.approx(CONTEXTS["amd"])

@@ -106,8 +106,12 @@ class Counter {
 
  private:
   std::int64_t repeated(const NodeView& node, Count once, const char* what) const {
+    const bool is_once = g_.repeat[node.id] == 1.0 && once.value() <= detail::kMaxCount;
+    return is_once ? once.value() : multiplied(node, once, what);
+  }
+
+  [[gnu::noinline]] std::int64_t multiplied(const NodeView& node, Count once, const char* what) const {
     const double repeat = g_.repeat[node.id];
-    if (repeat == 1.0 && once.value() <= detail::kMaxCount) return once.value();
     if (!(repeat >= 0.0)) {
       throw Error(ErrorCode::argument,
                   "node " + node.label() + " repeats " + std::to_string(repeat) + " times; repeat must be 0 or more");

@@ -114,11 +114,40 @@ class RowWriter {
   void log_each(const std::int32_t (&values)[3]) noexcept {
     for (const std::int32_t v : values) log(v);
   }
+  void zeros(std::size_t count) noexcept { at_ = std::fill_n(at_, count, 0.0F); }
 
  private:
   float* at_;
   Log1p& log_;
 };
+
+/// Whether a node has none of the attributes from kernel_0 to directions, as most have not.
+bool is_bare(const NodeAttributes& a) {
+  std::int32_t any =
+      a.groups | a.channels_last | a.num_heads | a.num_kv_heads | a.causal | a.hidden_size | a.directions;
+  for (std::size_t i = 0; i < 3; ++i) any |= a.kernel[i] | a.stride[i] | a.dilation[i] | a.pad_begin[i] | a.pad_end[i];
+  return any == 0;
+}
+
+void write_attributes(const NodeView& node, const GemmSizes& gemm, RowWriter& write) {
+  constexpr std::size_t kColumns = 18;
+  const NodeAttributes& a = node.attributes();
+  if (is_bare(a)) return write.zeros(kColumns);
+  write.log_each(a.kernel);
+  write.log_each(a.stride);
+  write.log_each(a.dilation);
+  const auto positive = [](std::int32_t p) { return p > 0; };
+  write.value(std::any_of(std::begin(a.pad_begin), std::end(a.pad_begin), positive) ||
+              std::any_of(std::begin(a.pad_end), std::end(a.pad_end), positive));
+  write.log(a.groups);
+  write.value(a.groups > 1 && gemm.k > 0 && gemm.k == kernel_area(node));
+  write.value(a.channels_last != 0);
+  write.log(a.num_heads);
+  write.log(a.num_kv_heads);
+  write.value(a.causal != 0);
+  write.log(a.hidden_size);
+  write.value(a.directions);
+}
 
 void fill_row(const FeatureSource& source, const Topology& topology, NodeId id, Row& row, Log1p& log) {
   const NodeView node = source.node(id);
@@ -152,20 +181,7 @@ void fill_row(const FeatureSource& source, const Topology& topology, NodeId id, 
   write.value(is_floating(dtype));
   write.value(a.weight_bits / 32.0);
 
-  write.log_each(a.kernel);
-  write.log_each(a.stride);
-  write.log_each(a.dilation);
-  const auto positive = [](std::int32_t p) { return p > 0; };
-  write.value(std::any_of(std::begin(a.pad_begin), std::end(a.pad_begin), positive) ||
-              std::any_of(std::begin(a.pad_end), std::end(a.pad_end), positive));
-  write.log(a.groups);
-  write.value(a.groups > 1 && gemm.k > 0 && gemm.k == kernel_area(node));
-  write.value(a.channels_last != 0);
-  write.log(a.num_heads);
-  write.log(a.num_kv_heads);
-  write.value(a.causal != 0);
-  write.log(a.hidden_size);
-  write.value(a.directions);
+  write_attributes(node, gemm, write);
   write.value(a.view != 0);
   write.value(a.in_place != 0);
   if (g.repeat[id] == 1.0) {  // nearly every node

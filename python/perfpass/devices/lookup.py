@@ -113,8 +113,8 @@ def user_path() -> str:
 
 
 def _user_files() -> Iterator[Path]:
-    if (folder := user_folder()).is_dir():
-        yield from sorted(folder.glob("*.toml"))
+    if os.path.isdir(folder := user_path()):
+        yield from sorted(Path(folder).glob("*.toml"))
     for entry in filter(None, os.environ.get("PERFPASS_DEVICES", "").split(os.pathsep)):
         path = Path(entry).expanduser()
         yield from sorted(path.glob("*.toml")) if path.is_dir() else [path]
@@ -200,12 +200,21 @@ def _shipped_namesakes(name: str) -> tuple[str, ...]:
 
 
 def _find(name: str) -> Device | None:
-    found = _found(without_cpu_tail(name), name.strip())
+    return _found(name, extras) if (extras := _extras()) else _shipped(name)
+
+
+@lru_cache(maxsize=1024)
+def _shipped(name: str) -> Device | None:
+    return _found(name, {})
+
+
+def _found(name: str, extras: Mapping[str, Device]) -> Device | None:
+    found = _among(without_cpu_tail(name), name.strip(), extras)
     return found if found is not None and may_be_of(name, found.vendor) else None
 
 
-def _found(name: str, asked: str) -> Device | None:
-    wanted, extras = joined(name), _extras()
+def _among(name: str, asked: str, extras: Mapping[str, Device]) -> Device | None:
+    wanted = joined(name)
     shipped_so = _shipped_as(wanted, joined)  # of every spelling, in full: "rtx3080" is "RTX 3080"
     mine = [(d, {joined(s) for s in (d.id, d.name, *d.aliases)}) for d in extras.values()]
     alike_mine = (d for d, spellings in reversed(mine) if wanted in spellings)  # the user's devices win

@@ -92,7 +92,7 @@ class Tables:
     @cached_property
     def graph(self) -> np.ndarray:
         """[R] the graph of each row."""
-        return np.repeat(np.arange(len(self)), np.diff(self.offset))
+        return np.arange(len(self)).repeat(self.offset[1:] - self.offset[:-1])
 
     @cached_property
     def count(self) -> np.ndarray:

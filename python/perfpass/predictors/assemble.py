@@ -111,7 +111,7 @@ def predict(
     model, input_shape, dims = opened(model, input_shape, dims)
     source: dict[str, Any] = {"input_shape": input_shape, "dims": dims, "frozen": frozen}
     graph = load(model, batch=batch, assume=assume, **source)
-    graph = replace(graph, unasked=graph.unasked or left)
+    graph = replace(graph, unasked=left) if left and not graph.unasked else graph
     how |= {"optimizer": optimizer, "sparsity": sparsity, "cuda_graph": cuda_graph}
     how |= {"calibration": calibration, "processes": processes}
 

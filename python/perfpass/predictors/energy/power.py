@@ -6,7 +6,6 @@ The three shares are fitted on measured GEMM kernels (aiconfigurator; training.p
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,10 +67,8 @@ class PowerModel:
             return Bounds((idle + 0.8 * (limit - idle)) * one, idle * one, limit * one)
         # Boards whose limit is low for what is on them (T4, L4) reach it at a lower use than those of the fit.
         matrix, memory = demand(device)
-        steeper = replace(
-            self, compute=self.compute * max(matrix / _OVERCOMMITTED, 1.0), memory=max(self.memory, memory)
-        )
-        share = steeper.share(compute_use, memory_use)
+        compute, memory = self.compute * max(matrix / _OVERCOMMITTED, 1.0), max(self.memory, memory)
+        share = PowerModel(self.floor, compute, memory, self.low, self.high).share(compute_use, memory_use)
         median = np.clip(share * limit, idle, limit)
         low = np.minimum(np.maximum(share * self.low * limit, idle), median)
         return Bounds(median, low, np.maximum(np.minimum(share * self.high * limit, limit), median))

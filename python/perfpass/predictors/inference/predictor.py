@@ -230,21 +230,25 @@ class InferencePredictor(RatioTrees):
         return seconds, handed_over
 
     def _lacks(
-        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray,
-        kinds: Kinds,
-    ) -> dict[str, np.ndarray]:  # fmt: skip
+        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, kinds: Kinds, way: Way, distance: np.ndarray
+    ) -> dict[str, np.ndarray]:
         """As far as operators are priced one by one neither measured networks vouch, nor those that the board ran.
 
         So a network's distance counts up to where trees begin to fade: beyond it errors of operators take their place.
         """
-        found = super()._lacks(tables, grown, sizes, way, distance, issue, kinds)
+        found = super()._lacks(tables, grown, sizes, kinds, way, distance)
         if way.device.kind != "gpu":
             return found
         convolves = kinds.convolves.repeat(sizes.shape[1])
         trees = self._heard(way, kinds, distance).repeat(sizes.shape[1])
         found["network"] = counted_distance(found["network"]) * convolves
         found["device"] = np.maximum(found["device"], _PRICED * (1.0 - trees))
-        return as_it_waits(found, issue.ravel() * assumed_host(way))
+        return found
+
+    def _waiting(self, lacks: dict[str, np.ndarray], issue: np.ndarray, way: Way) -> dict[str, np.ndarray]:
+        if way.device.kind != "gpu":
+            return super()._waiting(lacks, issue, way)
+        return as_it_waits(lacks, issue * assumed_host(way))
 
     def _instead(self, way: Way) -> tuple[int, str]:
         if way.device.kind != "gpu":

@@ -234,17 +234,19 @@ class RatioTrees(ABC):
             learned = self._learned(seen.values, sizes, whole, heard, threads)
         else:
             learned = np.zeros(sizes.shape)
-        by_trees = self._log_seconds(vectors, learned, way, kinds)
+        issue = self._issue(vectors.values).reshape(sizes.shape)
+        beside = self._issued_beside(vectors, way).reshape(sizes.shape)
+        by_trees = self._log_seconds(vectors.base_s, learned, issue, beside, way)
         seconds, handed_over = self._beyond_trees(by_trees, kinds, networks, way, distance)
         rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
-        issue = (self._issue(vectors.values) * np.exp(self._issued_beside(vectors, way))).reshape(sizes.shape)
-        lacking = partial(self._lacks, tables, sizes / batch[:, None], sizes)
-        lacks = lacking(way, distance, issue, kinds)
+        issue = issue * np.exp(beside)
+        lacking = partial(self._lacking, tables, sizes / batch[:, None], sizes, kinds)
+        lacks = lacking(way, distance, issue)
         unrecorded = None  # as if no record were of the board, where it has few of them or is asked beside them
         few = way.torch_version == UNSTATED_TORCH or np.logical_or.reduce(lacks["beside"] > 0.0)
         if few and self.measured(whole) is not None:
             away = self._distance(tables, batch, usual_batch(self._recorded.batch[way.device.kind]), threads)
-            unrecorded = lacking(_without_records(way), away, self._issue_today(issue, way), kinds)
+            unrecorded = lacking(_without_records(way), away, self._issue_today(issue, way))
         low, high, unknown = time_lacks.bounds(self.spread(whole.device), lacks, unrecorded)
         low, high = low.reshape(sizes.shape), high.reshape(sizes.shape)
         self._note_batch(notes, batch, way)
@@ -332,20 +334,22 @@ class RatioTrees(ABC):
         last = found[every, np.where(wanted, sizes, -np.inf).argmax(axis=1)][:, None]
         return np.where(sizes < least, first, np.where(sizes > most, last, found)) * heard[:, None]
 
-    def _log_seconds(self, vectors: Vectors, learned: np.ndarray, way: Way, kinds: Kinds) -> np.ndarray:
+    def _log_seconds(
+        self, base_s: np.ndarray, learned: np.ndarray, issue: np.ndarray, beside: np.ndarray, way: Way
+    ) -> np.ndarray:
         """[N, K] log seconds under the trees' correction ``learned`` [N, K], learned where the device is busy.
 
+        ``base_s`` [N * K]; ``issue`` and ``beside`` [N, K] as `_issue` and `_issued_beside` have them.
         So it corrects the time of the device. The host, which issues the operators, takes the same time for every
         device (`Settings.host`): trees speak of it between these two bounds alone. Records that state no release ran
         on their laboratory's host, which is in the base or in the correction.
         """
-        base = np.log(vectors.base_s).reshape(learned.shape)
+        base = np.log(base_s).reshape(learned.shape)
         if way.torch_version == UNSTATED_TORCH:
             return base + learned
-        host = roofline.issue_share(self._issue(vectors.values)).reshape(learned.shape)
+        host = roofline.issue_share(issue)
         quickest, slowest = np.log(self._host(way.device))
-        issued = np.minimum(np.maximum(learned, quickest), slowest)
-        issued = issued + self._issued_beside(vectors, way).reshape(learned.shape)
+        issued = np.minimum(np.maximum(learned, quickest), slowest) + beside
         device, issued = (np.exp(roofline.SMOOTHNESS * v) for v in (learned, issued))
         found: np.ndarray = base + np.log((1.0 - host) * device + host * issued) / roofline.SMOOTHNESS
         return found
@@ -355,7 +359,7 @@ class RatioTrees(ABC):
         return self.settings.host
 
     def _issued_beside(self, vectors: Vectors, way: Way) -> np.ndarray:
-        """[N, K] log of what the host issues over the operators of the graphs."""
+        """[N * K] log of what the host issues over the operators of the graphs."""
         return np.zeros(len(vectors.base_s))
 
     def _beyond_trees(
@@ -394,14 +398,26 @@ class RatioTrees(ABC):
             return np.zeros_like(distance)
         return fade(distance, between)
 
-    def _lacks(
-        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray,
-        kinds: Kinds,
+    def _lacking(
+        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, kinds: Kinds, way: Way, distance: np.ndarray,
+        issue: np.ndarray,
     ) -> dict[str, np.ndarray]:  # fmt: skip
-        """[N * K] what is not known of N networks at the batch ``sizes`` [N, K], by CAUSES.
+        """[N * K] what is not known of N networks at the batch ``sizes`` [N, K], by CAUSES; the rest as for `_lacks`.
 
-        ``grown`` and ``issue`` [N, K]: the size over that of the tables, and the host's time over the device's.
-        ``distance`` [N] to the nearest measured network.
+        ``issue`` [N, K]: the host's time over the device's.
+        """
+        return self._waiting(self._lacks(tables, grown, sizes, kinds, way, distance), issue.ravel(), way)
+
+    def _waiting(self, lacks: dict[str, np.ndarray], issue: np.ndarray, way: Way) -> dict[str, np.ndarray]:
+        """``lacks`` [N * K] with what is not known of the host, by its time over the device's."""
+        return lacks | {"host": time_lacks.host_lack(issue)}
+
+    def _lacks(
+        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, kinds: Kinds, way: Way, distance: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """As `_lacking`, of all but the host, whose place is kept.
+
+        ``grown`` [N, K]: the size over that of the tables. ``distance`` [N] to the nearest measured network.
         """
         whole = self.whole(way)
         evidence = EVIDENCE.index(self.evidence(whole))
@@ -422,7 +438,7 @@ class RatioTrees(ABC):
             "generation": roofline.generations_before_ampere(whole.device) if unseen else 0.0,
             "rare software": float(unseen and evidence == 1),
             "unmeasured software": float(unseen and evidence == len(EVIDENCE) - 1),
-            "host": time_lacks.host_lack(issue),
+            "host": 0.0,
             "slice": (1.0 - way.device.sm_count / whole.device.sm_count) ** 2,
             "beside": batches + work,
         }

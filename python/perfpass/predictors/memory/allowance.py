@@ -99,7 +99,7 @@ def driver_bytes_of(whole: str) -> float:
     return _DRIVER_BYTES_OF.get(whole, DRIVER_BYTES)
 
 
-def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, float]) -> Allowance:
+def allowance(way: Way, learned: Mapping[str, Allowance], context_bytes: Mapping[str, float]) -> Allowance:
     """That of a run of inference; ``learned`` by `group`, ``context_bytes`` what was measured beside tensors by device.
 
     A measured context (NVML, the driver's share in it) moves all three values of PyTorch's; its spread stays. The low
@@ -111,16 +111,15 @@ def allowance(way: Way, learned: Mapping[str, Any], context_bytes: Mapping[str, 
         return _CPU
     if device.vendor not in ("NVIDIA", "AMD"):
         return _OTHER
-    torch = Allowance.from_dict(learned["torch"])
-    kind = group(way.runtime)
-    found = Allowance.from_dict(learned[kind]) if kind != "torch" and kind in learned else torch
+    torch, kind = learned["torch"], group(way.runtime)
+    found = learned.get(kind, torch)
     share, measured = found.share, kind in learned
     low, middle, high = found.beside
     # The laboratories had PyTorch in the process of other runtimes. Without its modules a process has a third as much
     # in use (onnxruntime's issue 9138: 345 MB in place of 1,031), so at least half of PyTorch's least.
     low = low if kind == "torch" else min(low, _SMALL * torch.beside[0])
     if not measured:
-        every = [Allowance.from_dict(values) for values in learned.values()]
+        every = learned.values()
         share = (min(one.share[0] for one in every), _PLANNED_SHARE, max(one.share[2] for one in every))
         low, high = min(one.beside[0] for one in every), max(one.beside[2] for one in every)
     if device.unified_memory:  # a few multiprocessors, kernels for one architecture: half of PyTorch's on large boards

@@ -8,7 +8,7 @@ its upper bound 98 in 100: too little memory is a crash, too much is only money.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from perfpass.graph.allocators import USES
 from perfpass.late import dataclass
 from perfpass.prediction import Interval, MemoryFigures, Support
 from perfpass.predictors.learned import artefacts
-from perfpass.predictors.memory.allowance import driver_bytes_of
+from perfpass.predictors.memory.allowance import Allowance, driver_bytes_of
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -88,6 +88,11 @@ class MemoryPredictor:
     def load() -> MemoryPredictor:
         """The shipped predictor, read once per process."""
         return MemoryPredictor()
+
+    @cached_property
+    def allowances(self) -> dict[str, Allowance]:
+        """What was measured of processes of inference, by their runtime. Raises ArtefactError."""
+        return {name: Allowance.from_dict(values) for name, values in self.manifest["inference"].items()}
 
     def runtime_bytes(self, device: Device) -> float:
         """Context and libraries of a process: measured on the device, else the median of its vendor's devices."""

@@ -37,8 +37,8 @@ _IN_PLACE = 0.5
 
 def inference_allowance(way: Way) -> Allowance:
     """What lies beside the planned tensors of a run of inference."""
-    manifest = MemoryPredictor.load().manifest
-    return allowance(way, manifest["inference"], manifest["context_bytes"])
+    known = MemoryPredictor.load()
+    return allowance(way, known.allowances, known.manifest["context_bytes"])
 
 
 def beside_high_bytes(device: Device, runtime: str = "torch") -> float:

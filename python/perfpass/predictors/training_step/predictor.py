@@ -182,10 +182,9 @@ class StepPredictor(RatioTrees):
         return seconds, np.broadcast_to(lost[:, None], seconds.shape)
 
     def _lacks(
-        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, way: Way, distance: np.ndarray, issue: np.ndarray,
-        kinds: Kinds,
-    ) -> dict[str, np.ndarray]:  # fmt: skip
-        found = super()._lacks(tables, grown, sizes, way, distance, issue, kinds)
+        self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, kinds: Kinds, way: Way, distance: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        found = super()._lacks(tables, grown, sizes, kinds, way, distance)
         if way.device.kind != "cpu":
             return found
         # Widths of CPUs are of networks left out, on the machines that were measured.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ import numpy as np
 from perfpass.decision import FitAnswer, fits
 from perfpass.devices import device
 from perfpass.errors import PerfPassError
+from perfpass.llm import LanguageModel, language_model
 from perfpass.predictors.generation.predictor import batch_of, memory
 from perfpass.predictors.judged import together
 from perfpass.predictors.memory import process
@@ -220,13 +221,22 @@ def _slices(root: Path, steps: ran_steps.Steps) -> _Graphs:
     return found
 
 
+@cache
+def _model(name: str) -> LanguageModel | str:
+    """The model of a name, read once; the name itself where it cannot be read, which whoever asks refuses."""
+    try:
+        return language_model(name)
+    except PerfPassError:
+        return name
+
+
 @lru_cache(maxsize=1 << 14)
 def _batch_answer(
     name: str, on: str, runtime: str, devices: int, batch: int, prompt: int, answer: int, precision: str
 ) -> tuple[FitAnswer, str]:
     """The verdict on a batch of a language model, and what it was. Raises PerfPassError where it is no question."""
     how: dict[str, Any] = {"runtime": runtime, "precision": precision or None}
-    asked = batch_of(name, on, devices=devices, batch=batch, input_tokens=prompt, output_tokens=answer, **how)
+    asked = batch_of(_model(name), on, devices=devices, batch=batch, input_tokens=prompt, output_tokens=answer, **how)
     return memory(asked).answer, f"{name}, {precision}, batch {batch}, {runtime}, {devices} x {on}"
 
 
@@ -261,7 +271,6 @@ def _language(root: Path) -> Iterator[Verdicts]:
 
 
 def _served(root: Path) -> Verdicts:
-    from perfpass.llm import language_model
     from perfpass.llm.memory import served
     from perfpass.training.serving.dataset import serving_of
 
