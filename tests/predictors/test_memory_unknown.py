@@ -62,6 +62,15 @@ def test_the_upper_bound_holds_programs_that_keep_the_scores_of_their_attention(
     assert few[0] < none[0] + 0.5 and all_else[0] > none[2] + 4.0
 
 
+@given(st.floats(0.01, 60.0))
+def test_the_allocators_holes_are_in_what_is_reserved_too(activations_gib):
+    for way in (Way(NVIDIA, "fp32", optimizer="adamw"), Way(device("host-cpu"), "fp32", optimizer="adamw")):
+        _, memory = process.step(columns(activations_gib, 0.0), way)
+        apart = [found.high[0] / found.median[0] for found in (memory.alive, memory.reserved)]
+        assert apart[1] == apart[0] if way.device.kind == "cpu" else apart[1] > apart[0] + 0.02
+        assert memory.reserved.low[0] >= memory.alive.low[0] and memory.reserved.high[0] <= memory.in_use.high[0]
+
+
 def test_scores_are_two_copies_and_a_byte_of_each():
     graph = perfpass.load("bert-base", batch=2, dims={"sequence": 64})
     tables = Tables.one(operator_table(graph, count(graph)))
