@@ -84,8 +84,8 @@ def test_a_slice_is_spared_what_the_driver_keeps_of_the_whole_gpu():
 
 @pytest.fixture(scope="module")
 def measured():
-    constants = fit(load()[0])
-    return runs.of_inference(runs.load()), nvidia_contexts(constants)
+    rows = load()[0]
+    return runs.of_inference(runs.load()), nvidia_contexts(rows, fit(rows))
 
 
 @pytest.mark.parametrize("left_out", ["source", "device"])
@@ -115,7 +115,11 @@ def test_networks_with_convolutions_hold_cudnn_beside_them(measured):
     rows = rows.take(rows.group == "torch")
     found = runs.fit(rows, contexts)
     plain, convolving = found.beside_of(convolves=False), found.beside_of(convolves=True)
-    assert convolving[1] > 1.5 * plain[1] and all(more >= least for more, least in zip(convolving, plain, strict=True))
+    # One laboratory has 0.6 GB more beside such networks, another's steps hardly any: both count alike.
+    assert convolving[1] > 1.3 * plain[1] and all(more >= least for more, least in zip(convolving, plain, strict=True))
+    assert convolving[0] == plain[0]
+    for name, context in contexts.convolving.items():
+        assert 0.95 * contexts.plain[name] < context < 1.25 * contexts.plain[name]
     assert Allowance.from_dict(found.to_dict()) == found
     # A laboratory that measured the one kind alone says nothing of the other's middle.
     alone = runs.fit(rows.take(rows.source != "ort_stable_diffusion"), contexts)

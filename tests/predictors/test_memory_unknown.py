@@ -7,9 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import perfpass
 from perfpass.devices import device
-from perfpass.predictors.memory import step
-from perfpass.predictors.memory.allowance import allowance, driver_bytes
+from perfpass.graph.costs import count
+from perfpass.graph.table import Tables, operator_table
+from perfpass.predictors.memory import allocation, process, step
+from perfpass.predictors.memory.allowance import Allowance, allowance, driver_bytes
 from perfpass.predictors.memory.predictor import MemoryPredictor
 from perfpass.predictors.way import Way
 
@@ -43,6 +46,37 @@ def test_other_vendors_and_networks_have_none(on, convolutional):
     asked, way = columns(4.0, convolutional), Way(on, "fp32", optimizer="momentum")
     assert step.left_by_workspaces(asked, way).tolist() == [0.0]
     assert step.lacks(asked, step.planned(asked, way), way, np.array([8.0 * _GIB]))["workspaces"].tolist() == [0.0]
+
+
+def upper(**more):
+    asked = columns(4.0, 0.0) | {name: np.array([value]) for name, value in more.items()}
+    parts, memory = process.step(asked, Way(NVIDIA, "fp32", optimizer="adamw"))
+    return memory.in_use.high[0] / _GIB, memory.alive.high[0] / _GIB, memory.in_use.median[0] / _GIB
+
+
+def test_the_upper_bound_holds_programs_that_keep_the_scores_of_their_attention():
+    none, few, all_else, more = (upper(score_bytes=gib * _GIB) for gib in (0.0, 0.5, 4.0, 40.0))
+    assert upper() == none and none[2] == more[2]
+    for bound in (0, 1):
+        assert none[bound] < few[bound] < all_else[bound] == more[bound]
+    assert few[0] < none[0] + 0.5 and all_else[0] > none[2] + 4.0
+
+
+@given(st.floats(0.01, 60.0))
+def test_the_allocators_holes_are_in_what_is_reserved_too(activations_gib):
+    for way in (Way(NVIDIA, "fp32", optimizer="adamw"), Way(device("host-cpu"), "fp32", optimizer="adamw")):
+        _, memory = process.step(columns(activations_gib, 0.0), way)
+        apart = [found.high[0] / found.median[0] for found in (memory.alive, memory.reserved)]
+        assert apart[1] == apart[0] if way.device.kind == "cpu" else apart[1] > apart[0] + 0.02
+        assert memory.reserved.low[0] >= memory.alive.low[0] and memory.reserved.high[0] <= memory.in_use.high[0]
+
+
+def test_scores_are_two_copies_and_a_byte_of_each():
+    graph = perfpass.load("bert-base", batch=2, dims={"sequence": 64})
+    tables = Tables.one(operator_table(graph, count(graph)))
+    scores = 12 * (2 * 12) * 64 * 64
+    for precision, each in (("fp32", 9), ("amp", 9), ("bf16", 5)):
+        assert allocation.score_bytes(tables, Way(NVIDIA, precision)).tolist() == [scores * each]
 
 
 @pytest.mark.parametrize("runtime", ["tvm", "relax"])

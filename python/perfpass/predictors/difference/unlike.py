@@ -28,10 +28,9 @@ if TYPE_CHECKING:
 CAUSES = ("measurement", "operators", "kinds", "host", "batch", "precision", "runtime", "layout", "version")
 # Of memory: the planned tensors; how they are held follows precision and runtime.
 MEMORY_CAUSES = ("tensors", "precision", "runtime", "version")
-# Columns that say which operator a row is, whatever the width of its numbers.
+# Columns that say which operator a row is, whatever the width of its numbers; beside them, whether it has weights.
 _KEYS = (
-    "op", "view", "macs", "weight_bytes", "b", "m", "n", "k", "kernel_area", "stride", "groups", "input_elements",
-    "output_elements",
+    "op", "view", "macs", "b", "m", "n", "k", "kernel_area", "stride", "groups", "input_elements", "output_elements",
 )  # fmt: skip
 # Work alone tells operators apart: levels that were fitted are the same for both runs.
 _TIMES = OperatorTimes({})
@@ -59,7 +58,8 @@ class Part:
     def of(cls, table: OperatorColumns, way: Way) -> Part:
         """From an operator table."""
         found = _TIMES.seconds(Tables.one(table), way)
-        keys = np.column_stack([np.asarray(getattr(table, name), dtype=np.float64) for name in _KEYS])
+        columns = [np.asarray(getattr(table, name), dtype=np.float64) for name in _KEYS]
+        keys = np.column_stack([*columns, np.asarray(table.weight_bytes) > 0])
         by_family = np.bincount(families(table, way), found.row, len(FAMILIES))
         host, device = float(found.host[0]), float(found.device[0])
         return cls(keys, found.row, by_family, host / max(host + device, 1e-300))

@@ -21,6 +21,7 @@ from perfpass.graph.table import Tables
 from perfpass.predictors.estimate import PlannedRun, Run, Runs
 from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.way import STANDING_IN
+from perfpass.predictors.workload import PRECISIONS
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -41,6 +42,7 @@ _ALLOCATORS = {"onnxruntime": "arena", "tvm": "storage_sharing", "relax": "stora
 _PACKS = ("cpu", "onnxruntime")
 _SEARCHES = ("gpu", "onnxruntime")
 _CONVOLUTION = OPERATOR_CLASSES.index("convolution")
+_ATTENTION = OPERATOR_CLASSES.index("attention")
 _LAYOUTS = 2.0
 _MIB = 2.0**20
 # Winograd's product by tiles of 4 x 4 makes 36 numbers of a tile's 16 and of a 3 x 3 filter's 9 (Lavin and Gray, "Fast
@@ -171,6 +173,19 @@ def columns_of(planned: PlannedRun) -> dict[str, np.ndarray]:
 def convolutional(tables: Tables) -> np.ndarray:
     """[N] 1 where a network has convolutions, else 0."""
     return tables.any(np.asarray(tables.table.op_class) == _CONVOLUTION).astype(np.float64)
+
+
+def score_bytes(tables: Tables, way: Way) -> np.ndarray:
+    """[N] what autograd keeps of the scores of attention that a graph has as one operator, where no fused kernel runs.
+
+    Softmax and what dropout makes of it, in fp32 under autocast (its list of CUDA operators that run in fp32), and a
+    byte of dropout's mask.
+    """
+    table = tables.table
+    scores = np.asarray(table.b, dtype=np.float64) * np.asarray(table.m) * np.asarray(table.n)
+    scores = np.where(np.asarray(table.op_class) == _ATTENTION, scores, 0.0)
+    wide = autocasts(way.precision) or PRECISIONS[way.precision][0] in ("float32", "float64")
+    return tables.sums(scores * np.asarray(table.count)) * (2.0 * (4.0 if wide else 2.0) + 1.0)
 
 
 def runs_of(run: Run, *, training: bool = False) -> Runs:

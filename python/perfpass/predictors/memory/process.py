@@ -111,17 +111,24 @@ def step(columns: Columns, way: Way) -> tuple[dict[str, Any], MemoryBounds]:
 
     found = steps.planned(columns, way)
     spread = Spread.from_dict(known.manifest["step"]["spread"])
-    alive = Bounds.around(found.alive, *spread.bounds(steps.lacks(columns, found, way)))
+    held = steps.lacks(columns, found, way)
+    low_alive, high_alive = spread.bounds(held)
+    alive = Bounds.around(found.alive, low_alive, steps.with_scores(columns, high_alive, found.alive))
     # What ran must fit: activations in place that the plan keeps beside their results, kernels that fuse.
     share = _IN_PLACE if way.runtime == "torch.compile" else _ALIVE_LOW
     least = np.minimum(alive.low, found.alive - (1.0 - share) * found.parts["activations"])
     alive = replace(alive, low=np.maximum(least, found.certain))
-    reserved = alive.scaled(steps.SLACK if device.kind != "cpu" else 1.0)
+    reserved = alive
+    if device.kind != "cpu":  # the allocator's holes differ as in what is in use, without its context
+        _, holes = spread.bounds({**held, "allocator": np.ones(len(found.alive))})
+        most = found.alive * np.exp(steps.with_scores(columns, holes, found.alive))
+        reserved = replace(alive, high=most).scaled(steps.SLACK)
     low, middle, _ = inference_allowance(way).beside
     beside = known.runtime_bytes(device) if device.kind != "cpu" else middle
     of = reserved.median + beside
     middle = of + steps.left_by_workspaces(columns, way)
-    in_use = Bounds.around(middle, *spread.bounds(steps.lacks(columns, found, way, middle)))
+    low_used, high_used = spread.bounds(steps.lacks(columns, found, way, middle))
+    in_use = Bounds.around(middle, low_used, steps.with_scores(columns, high_used, middle))
     left = columns["convolutional"] * known.workspace_share(device) * reserved.median
     # An allocator that runs out gives back what it holds beyond live tensors.
     least = np.minimum(in_use.low, alive.low + min(low, beside))

@@ -83,6 +83,17 @@ def left_by_workspaces(columns: Columns, way: Way) -> np.ndarray:
     return np.asarray(columns["convolutional"] * amd * columns["backward_bytes"])
 
 
+def with_scores(columns: Columns, high: np.ndarray, of: np.ndarray) -> np.ndarray:
+    """[N] the upper bound (a logarithm over ``of`` bytes) of programs that keep the scores of their attention.
+
+    The plan has one kernel that keeps none, as PyTorch's own attention is. Programs that multiply, drop and multiply
+    again (BERT of the transformers library up to 4.41) keep "score_bytes"; at most as much as all else that is kept, for
+    beyond it programs fuse. By hand.
+    """
+    kept = np.minimum(columns["score_bytes"], columns["backward_bytes"]) if "score_bytes" in columns else 0.0
+    return np.hypot(high, np.log1p(kept / np.maximum(of, 1.0)))
+
+
 def lacks(columns: Columns, found: Planned, way: Way, in_use: np.ndarray | None = None) -> dict[str, np.ndarray]:
     """[N] of each of `CAUSES`, for `perfpass.predictors.learned.spread`, as logarithms of the most that each may add.
 

@@ -47,6 +47,11 @@ _FOLDED = (
     "no normalization among the convolutions: exported for inference, where they are folded away; a step of the "
     "network with them takes more time and memory (the upper bounds allow for it)"
 )
+_NOTED_SCORES = 0.1  # of what is kept: less widens no bound by much
+_SCORES = (
+    "attention is taken as one kernel that keeps no scores; a program that multiplies, drops and multiplies again keeps "
+    "them (the upper bound of memory allows for it)"
+)
 _MEMORY = "planned: what the backward pass of the forward graph holds, a loss (cross entropy) over its results included"
 _POWER = "the root of what the step uses of the board, by four boards of Zeus in training"
 _FROZEN = "a part of the parameters is frozen; only steps that train all of them were learned from"
@@ -218,6 +223,8 @@ class StepPredictor(RatioTrees):
             notes.add(1, True, _FROZEN)
         folded = _folded(runs.tables)
         notes.add(1, folded, _FOLDED, vouched=True)
+        scores = allocation.score_bytes(runs.tables, way)
+        notes.add(0, scores > _NOTED_SCORES * runs.backward_bytes, _SCORES, vouched=True)
         found |= {
             "level": notes.level,
             "parameters": steps.parameters,
@@ -226,6 +233,7 @@ class StepPredictor(RatioTrees):
             "gradient_bytes": runs.gradient_bytes,
             "folded": folded.astype(np.float64),
             "convolutional": allocation.convolutional(runs.tables),
+            "score_bytes": scores,
         }
         return found, notes, row_s, steps
 

@@ -76,7 +76,7 @@ def questions(folder: Path | None = None) -> Iterator[Asked]:
     """Of every laboratory and runtime. Raises FileError and FormatError."""
     collected = _Collected("memory", "", "")
     rows, _ = dataset.load(folder)
-    sources.add(collected, nvidia_contexts(fit_contexts(rows)), folder)
+    sources.add(collected, nvidia_contexts(rows, fit_contexts(rows)), folder)
     for metric, split, judged_on, median, measured, low, high in collected.kept:
         if split in _SPLITS:
             bounds = zip(np.minimum(low, median), median, np.maximum(high, median), strict=True)

@@ -41,7 +41,7 @@ def memory(folder: Path | None = None, *, seed: int = 0) -> Pairs:
             known = rows.take((rows.source != source) & (rows.group == group))
             if not len(known):
                 continue
-            allowed, here = runs.fit(known, {}), (rows.source == source) & (rows.group == group)
+            allowed, here = runs.fit(known), (rows.source == source) & (rows.group == group)
             part = rows.take(here)
             for bound, values in enumerate((low, median, high)):
                 beside = np.where(part.with_context, allowed.beside[bound] + part.driver, 0.0)

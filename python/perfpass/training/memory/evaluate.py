@@ -146,7 +146,7 @@ def evaluate(folder: Path | None = None, seed: int = 0, *, quiet: bool = False) 
                 args = tuple(v[where] / _MIB for v in (predicted, part.measured, below, above))
                 section.add(_METRIC, split, "perfpass", name, *args)
     _few_samples(section, others)
-    sources.add(section, nvidia_contexts(fit(rows)), folder)
+    sources.add(section, nvidia_contexts(rows, fit(rows)), folder)
     serving.add(section, folder)
     section.notes += serving.notes(folder)
     section.verdicts += [found.to_dict() for found in ran.every(folder)]

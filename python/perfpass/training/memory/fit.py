@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from perfpass.devices import device
 from perfpass.predictors.memory.predictor import FLOOR_BYTES
 from perfpass.training.memory.dataset import Rows
 
 _ROUNDS = 12
 # Of the interval's ten per cent outside, two lie above: memory that runs out is a crash.
 LOW, HIGH = 0.08, 0.98
+# Above so much reserved, what convolutions keep in the allocator hides the context of a step. By hand.
+_SMALL_BYTES = 8.0 * 2**30
+_OF_SEVERAL = "-gpus"  # benchmarks whose collectives hold buffers of their own
 
 
 def weighted_quantile(values: np.ndarray, weights: np.ndarray, q: float) -> float:
@@ -81,9 +84,26 @@ def fit(rows: Rows) -> Constants:
     return Constants(runtime, unseen, share)
 
 
-def nvidia_contexts(constants: Constants) -> dict[str, float]:
-    """The runtime of NVIDIA's devices by id."""
-    return {name: value for name, value in constants.runtime.items() if device(name).vendor == "NVIDIA"}
+@dataclass(frozen=True)
+class Contexts:
+    """Bytes beside PyTorch's allocator on whole NVIDIA GPUs by id: of matrix products, and of networks that convolve."""
+
+    plain: Mapping[str, float] = field(default_factory=dict)
+    convolving: Mapping[str, float] = field(default_factory=dict)
+
+
+def nvidia_contexts(rows: Rows, constants: Constants) -> Contexts:
+    """Those that steps say. With convolutions: of each family its smallest run, the middle of the families."""
+    nvidia = np.array([kind.startswith("nvidia") for kind in rows.kind])
+    small = nvidia & (rows.reserved < _SMALL_BYTES) & ~np.char.endswith(rows.bench.astype(str), _OF_SEVERAL)
+    convolving: dict[str, float] = {}
+    for name in map(str, np.unique(rows.device[nvidia])):
+        here = rows.take(np.flatnonzero(small & (rows.device == name) & (rows.kind == "nvidia convolutions")))
+        rest = here.measured - here.reserved
+        least = [rest[here.family == f][np.argmin(here.reserved[here.family == f])] for f in np.unique(here.family)]
+        if least:
+            convolving[name] = float(np.median(least))
+    return Contexts({name: constants.runtime[name] for name in map(str, np.unique(rows.device[nvidia]))}, convolving)
 
 
 def bounds(predicted: np.ndarray, rows: Rows) -> tuple[float, float]:

@@ -7,7 +7,7 @@ factor (its program keeps more). Graded with every source left out in turn.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,7 @@ import numpy as np
 from perfpass.predictors.memory.allowance import Allowance, driver_bytes_of, group
 from perfpass.records.location import data_directory
 from perfpass.training.memory import measured_runs
-from perfpass.training.memory.fit import HIGH, weighted_quantile
+from perfpass.training.memory.fit import HIGH, Contexts, weighted_quantile
 
 _GIB = 2.0**30
 LOW = 0.05
@@ -31,6 +31,7 @@ _NEXT_SOURCE = 1.1
 _UNMEASURED_SHARE = (0.7, 1.0, 1.43)
 _ALONE_BYTES = {"torch": 2.0 * _GIB, "onnxruntime": 1.35 * _GIB, "tensorrt": 2.25 * _GIB}
 _NOTHING = (0.0, 0.0, _ALONE_BYTES["torch"])
+_NO_STEPS = Contexts()
 # Runtimes that lay memory out ahead, or whose arena is simulated to the byte: the middle share is 1, so every run says
 # what lies beside it. TensorRT's engines may take a workspace of 1 GiB more (trt_max_workspace_size, the default).
 _LAID_OUT = ("onnxruntime", "tensorrt")
@@ -101,18 +102,18 @@ def _largest(values: np.ndarray, source: np.ndarray) -> float:
     return max(float(np.quantile(values[source == s], HIGH)) for s in np.unique(source))
 
 
-def fit(rows: MeasuredRuns, contexts: Mapping[str, float]) -> Allowance:
-    """The allowance of inference rows of one group; ``contexts``: context by device of steps that NVML measured."""
+def fit(rows: MeasuredRuns, contexts: Contexts = _NO_STEPS) -> Allowance:
+    """The allowance of inference rows of one group; ``contexts``: those of steps that NVML measured."""
     rows = rows.take(~rows.searches)
     if len(rows) and str(rows.group[0]) in _LAID_OUT:
         return _laid_out(rows)
     plan = rows.take(~rows.context_alone)
     large = plan.take(plan.held >= _LARGE_BYTES)
     small = rows.take(rows.with_context & ((rows.held < _SMALL_BYTES) | rows.context_alone))
-    known = np.array([value - driver_bytes_of(name) for name, value in contexts.items()])
+    steps = [(value - driver_bytes_of(name), kind) for kind, name, value in _by_kind(contexts)]
+    known = np.array([value for value, _ in steps])
     source = np.concatenate([small.source, np.repeat("steps", len(known))])
-    # Contexts of steps are those of matrix products (`perfpass.training.memory.fit`).
-    convolves = np.concatenate([small.convolves, np.zeros(len(known), dtype=bool)])
+    convolves = np.concatenate([small.convolves, np.array([kind for _, kind in steps], dtype=bool)])
     share, rest = 1.0, np.empty(0)
     besides = {False: _NOTHING, True: _NOTHING}
     for _ in range(_ROUNDS):
@@ -125,11 +126,19 @@ def fit(rows: MeasuredRuns, contexts: Mapping[str, float]) -> Allowance:
     if len(large):
         least = pooled(ratios, large.source, LOW) / _NEXT_SOURCE
         # What cuDNN keeps and what a network needs of it are told apart by no run: the most is beside a plain context.
-        most = _NEXT_SOURCE * _largest(_ratios(large, np.full(len(large), besides[False][1])), large.source)
+        above = _NEXT_SOURCE * _largest(_ratios(large, np.full(len(large), besides[False][1])), large.source)
         # A program may hold what is planned and no more, whatever those measured held beside.
-        shares = (min(least, 1.0), share, max(share, most))
-    more = [max(pair) for pair in zip(besides[True], besides[False], strict=True)]
-    return Allowance(shares, besides[False], convolving=(more[0], more[1], more[2]))
+        shares = (min(share, least, 1.0), share, max(share, above))
+    plain, convolving = besides[False], besides[True]
+    # cuDNN may keep next to nothing, as beside the steps of one laboratory.
+    most = max(plain[2], convolving[2])
+    return Allowance(shares, plain, convolving=(plain[0], max(plain[1], convolving[1]), most))
+
+
+def _by_kind(contexts: Contexts) -> Iterator[tuple[bool, str, float]]:
+    """Whether with convolutions, device and bytes."""
+    for kind, of in ((False, contexts.plain), (True, contexts.convolving)):
+        yield from ((kind, name, value) for name, value in of.items())
 
 
 def _ratios(rows: MeasuredRuns, beside: np.ndarray) -> np.ndarray:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from perfpass.training.memory import runs
 from perfpass.training.memory import steps as training_steps
+from perfpass.training.memory.fit import Contexts
 from perfpass.training.memory.runs import Judged, MeasuredRuns
 from perfpass.training.section import Section
 
@@ -16,7 +17,7 @@ _MIB = 2.0**20
 _FIGURES = ("memory in use, inference (MiB)", "memory reserved, inference (MiB)")
 
 
-def add(section: Section, steps: Mapping[str, float], folder: Path | None = None) -> None:
+def add(section: Section, steps: Contexts, folder: Path | None = None) -> None:
     """Lines and notes of inference, and of live tensors in training; ``steps``: contexts that NVML measured."""
     rows = runs.load(folder)
     section.corpus["rows of other laboratories"] = len(rows)
@@ -25,7 +26,7 @@ def add(section: Section, steps: Mapping[str, float], folder: Path | None = None
     def fitted(known: MeasuredRuns, mask: np.ndarray) -> runs.Allowance:
         part = known.take(mask)
         torch = not len(part) or str(part.group[0]) == "torch"
-        return runs.fit(part, steps if torch else {})
+        return runs.fit(part, steps if torch else Contexts())
 
     several = [of for of in np.unique(inference.group) if len(np.unique(inference.source[inference.group == of])) > 1]
     alone = sorted(map(str, set(inference.group) - set(several)))

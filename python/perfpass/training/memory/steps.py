@@ -116,7 +116,7 @@ def _alive(root: Path) -> Iterator[_Row]:
 def _in_use(root: Path) -> Iterator[_Row]:
     """Milabench's, with the context that laboratories of inference measured."""
     measured = runs.load(root)
-    beside = runs.fit(measured.take(measured.group == "torch"), {}).beside[1]
+    beside = runs.fit(measured.take(measured.group == "torch")).beside[1]
     planned, known = ran_steps.load(root), tables.load(root / "graphs", "outside")
     for row in ran_steps.benchmarks(root).itertuples():
         source, network, size = row.key

@@ -10,7 +10,7 @@ from perfpass.predictors.learned import artefacts
 from perfpass.training.memory import runs, steps
 from perfpass.training.memory.dataset import load
 from perfpass.training.memory.evaluate import by_family
-from perfpass.training.memory.fit import bound_groups, bounds, fit, nvidia_contexts
+from perfpass.training.memory.fit import Contexts, bound_groups, bounds, fit, nvidia_contexts
 
 
 def train(folder: Path | None = None, output: Path | None = None, *, seed: int = 0, quiet: bool = False) -> None:
@@ -25,7 +25,7 @@ def train(folder: Path | None = None, output: Path | None = None, *, seed: int =
         for kind in map(str, np.unique(rows.kind[here])):
             found[kind] = bounds(held_out[here], rows.take(here))
     measured = runs.load(folder)
-    nvidia = nvidia_contexts(constants)
+    contexts = nvidia_contexts(rows, constants)
     manifest = {
         "runtime_bytes": constants.runtime,
         "unseen_runtime_bytes": {vendor: value for vendor, (value, _) in constants.unseen.items()},
@@ -33,11 +33,11 @@ def train(folder: Path | None = None, output: Path | None = None, *, seed: int =
         "workspace_share": constants.share,
         "bounds": found,
         "inference": {
-            of: runs.fit(measured.take(measured.group == of), nvidia if of == "torch" else {}).to_dict()
+            of: runs.fit(measured.take(measured.group == of), contexts if of == "torch" else Contexts()).to_dict()
             for of in map(str, np.unique(measured.group))
         },
         "step": {"spread": steps.fit(steps.load(folder)).to_dict()},
-        "context_bytes": runs.context_bytes(measured, nvidia, constants.unseen["amd"][0]),
+        "context_bytes": runs.context_bytes(measured, contexts.plain, constants.unseen["amd"][0]),
         "corpus": {
             "name": "training_memory",
             "rows": len(rows),
