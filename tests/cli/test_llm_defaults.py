@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -10,6 +11,7 @@ import perfpass
 from perfpass.cli import main
 from perfpass.errors import ArgumentError
 from perfpass.importers.model_sources import CONFIGURATIONS
+from perfpass.llm import language_model
 from perfpass.llm.costs import Quantization
 
 SAID = ("--input-length", "1024", "--output-length", "128", "--concurrency", "1", "--runtime", "vllm")
@@ -72,8 +74,22 @@ def test_python_assumes_the_same_and_the_fewest_gpus_that_hold_it():
     assert perfpass.predict_llm("llama-3.1-70b", "h100").assumed["tp"] == 2
 
 
-def test_a_cache_of_8_bits_is_assumed_only_where_nobody_asked_for_it():
-    assert perfpass.predict_llm("llama-3.1-8b", "h100", precision="fp8").assumed["kv_precision"] == "fp8"
+def test_a_cache_is_what_the_engine_takes_by_itself_and_is_told_beside_narrow_weights():
+    llama = language_model("llama-3.1-8b")
+    calibrated = replace(llama, stored_as="fp8", experts_stored_as="fp8", cache_stored_as="fp8")
+    for model, asked, cache in (
+        (llama, {"precision": "fp8"}, "bf16"),
+        (llama, {"precision": "fp8", "runtime": "trtllm"}, "fp8"),  # one of modelopt's checkpoints
+        (llama, {"precision": "fp8_block", "runtime": "trtllm"}, "bf16"),
+        (calibrated, {}, "fp8"),
+        (calibrated, {"precision": "bf16"}, "bf16"),
+    ):
+        found = perfpass.predict_llm(model, "h100", **asked)
+        assert found.serving.quantization.kv_cache == cache
+        assert found.assumed.get("kv_precision") == (None if asked.get("precision") == "bf16" else cache)
+        settings = {"runtime": "vllm", **asked}
+        assert perfpass.fit(model, "h100", **settings).settings["kv_cache"] == cache
+    assert perfpass.predict_llm(calibrated, "a100-80gb").serving.quantization.kv_cache == "bf16"  # no fp8 arithmetic
     stated = Quantization("fp8", "fp8", "fp8")
     for asked in ({"precision": "fp8", "kv_precision": "fp8"}, {"precision": stated}):
         assert "kv_precision" not in perfpass.predict_llm("llama-3.1-8b", "h100", **asked).assumed

@@ -562,8 +562,8 @@ def test_what_is_stored_is_served_as_the_device_can_and_a_note_says_so():
         assert perfpass.fit("llama-3.1-8b", "t4", **how).answer == "yes"
 
 
-@pytest.mark.parametrize("runtime", ["vllm", "sglang", "transformers"])
-def test_where_a_board_has_no_16_bits_what_is_counted_is_fp32_as_the_note_says(runtime):
+def test_where_a_board_has_no_16_bits_what_is_counted_is_fp32_as_the_note_says():
+    runtime = "transformers"  # servers have no kernels for such boards
     narrow = perfpass.fit("tinyllama-1.1b", "h100", runtime=runtime)
     wide = perfpass.fit("tinyllama-1.1b", "m40-24gb", runtime=runtime)
     assert any(note.endswith("served bf16 as fp32") for note in wide.notes)
@@ -578,7 +578,7 @@ def test_products_in_int8_are_refused_where_there_is_no_int8():
     for precision in ("int8", "w8a8"):
         assert perfpass.fit("tinyllama-1.1b", "t4", precision=precision).answer == "yes"
         with pytest.raises(DeviceError, match=f"no int8 arithmetic, which precision '{precision}' needs"):
-            perfpass.fit("tinyllama-1.1b", "p100-pcie-16gb", precision=precision)
+            perfpass.fit("tinyllama-1.1b", "p100-pcie-16gb", runtime="transformers", precision=precision)
 
 
 def test_a_probability_is_not_rounded_to_a_whole_number_that_it_is_not():

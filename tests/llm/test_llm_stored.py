@@ -141,6 +141,23 @@ def test_four_bits_take_a_quarter_and_leave_the_cache_alone():
     assert asked.serving.quantization.kv_cache == "fp8"
 
 
+def test_a_checkpoint_says_which_cache_it_was_calibrated_for():
+    scheme = {"num_bits": 8, "type": "float"}
+    group = {"weights": {"num_bits": 8, "type": "float"}, "input_activations": {"num_bits": 8}}
+    for fields, cache in (
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}, "fp8"),
+        ({"quantization": {"quant_algo": "NVFP4", "kv_cache_quant_algo": "FP8"}}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "FP8", "kv_cache_quant_algo": None}, ""),
+        ({"quant_method": "compressed-tensors", "config_groups": {"0": group}, "kv_cache_scheme": scheme}, "fp8"),
+        ({"quant_method": "compressed-tensors", "config_groups": {"0": group}, "kv_cache_scheme": None}, ""),
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, ""),
+    ):
+        found = language_model(quantized(**fields))
+        assert found.cache_stored_as == cache
+        used = perfpass.predict_llm(found, "b200", **LOAD).serving.quantization
+        assert used.kv_cache == (cache or "bf16")
+
+
 def test_a_precision_without_arithmetic_is_refused_as_predict_does():
     for on, precision, unit in (("h100", "nvfp4", "fp4"), ("t4", "bf16", "bf16"), ("a100-80gb", "fp8", "fp8")):
         with pytest.raises(DeviceError, match=f"no {unit} arithmetic, which precision '{precision}' needs"):

@@ -54,7 +54,7 @@ SERVING_GPUS = (
     *("h100-sxm5-80gb", "h200-sxm-141gb", "b200-sxm-180gb", "b300-sxm-288gb", "gb200-186gb", "a100-sxm4-40gb"),
     *("a100-sxm4-80gb", "l40s", "l4", "a10", "a30", "v100-sxm2-32gb", "t4", "rtx-3090", "rtx-4090", "rtx-5090"),
     *("mi300x", "mi325x", "mi250-gcd", "rtx-a6000", "rtx-6000-ada", "rtx-pro-6000-blackwell", "h100-pcie-80gb"),
-    *("p4", "gtx-1080-ti", "max-1550", "gaudi2-96gb"),
+    *("titan-v", "rtx-2080-ti", "max-1550", "gaudi2-96gb"),
 )
 PROMPTS = (1, 32, 128, 500, 1024, 2048, 4096, 8192, 16000)
 ANSWERS = (2, 32, 128, 256, 512, 1024, 2048, 8192)

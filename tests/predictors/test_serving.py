@@ -121,10 +121,17 @@ def test_nonsense_is_refused_by_name():
         predicted(on="core-i7-12700h")
 
 
-def test_tensorrt_llm_is_refused_off_nvidia_and_lengths_beyond_the_positions_are_named():
+def test_servers_are_refused_where_they_have_no_kernels_and_lengths_beyond_the_positions_are_named():
     for on in ("mi300x", "gaudi2"):
         with pytest.raises(DeviceError, match="TensorRT-LLM runs on NVIDIA GPUs only"):
             predicted("llama-3.1-8b", on, precision="bf16", runtime="trtllm")
+    for on in ("p40", "jetson-tx2-8gb"):
+        for runtime in ("vllm", "sglang", "trtllm"):
+            with pytest.raises(DeviceError, match=f"{runtime} does not run on .*from Volta on; take llama.cpp"):
+                predicted("llama-3.1-8b", on, precision="fp16", runtime=runtime)
+    assert predicted("llama-3.1-8b", "v100-sxm2-32gb", precision="fp16").tpot_ms.median > 0
+    on_apple = predicted("llama-3.1-8b", "apple-m2-ultra", precision="bf16").support
+    assert on_apple.level == "outside" and any("no kernels for Apple" in reason for reason in on_apple.reasons)
     found = predicted("llama-2-7b", "h100", precision="bf16", input_length=4000, output_length=200)
     assert found.support.level == "outside"
     assert any("4,200 tokens" in r and "4,096 positions of" in r for r in found.support.reasons)

@@ -200,7 +200,8 @@ class LanguageModel:
     norms, the final norm and a bias of the head; ``unmet``: beside them, those that no token of text meets, but for a
     row of a further table, or that other kinds of tokens meet. ``tied``: the head shares the input embedding.
     ``stored_as``: the precision of the published checkpoint's matrices where its configuration says so, else "bf16";
-    ``experts_stored_as`` likewise for experts. ``stored_bytes``: the weights of the file that it was read from, 0 where
+    ``experts_stored_as`` likewise for experts; ``cache_stored_as``: the type of cache that the checkpoint asks for, ""
+    where it asks for none. ``stored_bytes``: the weights of the file that it was read from, 0 where
     none was. ``window``: positions that an encoder of sound reads, whatever is said in them, 0 where a prompt has its
     own length; ``max_positions`` then counts them and the tokens written together. ``packed_bytes``: bytes of an
     element by precision, where the checkpoint's method states its own. ``notes``: what was taken from its name or its
@@ -219,6 +220,7 @@ class LanguageModel:
     window: int = 0
     stored_as: str = "bf16"
     experts_stored_as: str = "bf16"
+    cache_stored_as: str = ""
     stored_bytes: int = 0
     packed_bytes: tuple[tuple[str, float], ...] = ()
     notes: tuple[str, ...] = ()

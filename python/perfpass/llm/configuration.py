@@ -31,7 +31,7 @@ from perfpass.llm import (
 from perfpass.llm.architecture import LanguageModel, Layer
 from perfpass.llm.costs import GGUF_BITS, PRECISIONS, listed, named_precision
 from perfpass.llm.fields import Fields
-from perfpass.llm.stored import stored
+from perfpass.llm.stored import cache_stored, stored
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, packed_bytes
 
 if TYPE_CHECKING:
@@ -198,6 +198,7 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
         window=body.window,
         stored_as=dense,
         experts_stored_as=experts,
+        cache_stored_as=cache_stored(content.get("quantization_config")),
         packed_bytes=tuple(packed_bytes(content.get("quantization_config")).items()),
         notes=body.notes,
     )

@@ -182,6 +182,12 @@ class Quantization:
         return ELEMENT_BYTES[self.activations]
 
     @property
+    def is_narrow(self) -> bool:
+        """Whether matrices or the cache have fewer bits than activations."""
+        parts = (self.gemm, self.moe, self.kv_cache)
+        return min(ELEMENT_BYTES[part] for part in parts) < self.activation_bytes
+
+    @property
     def table_bytes(self) -> float:
         """Bytes of an element of embedding and head: those of `activations`; a file of llama.cpp packs them as well."""
         return ELEMENT_BYTES[self.gemm] if self.gemm in GGUF_BITS else self.activation_bytes

@@ -10,8 +10,10 @@ from perfpass.llm.costs import Quantization, named_precision
 from perfpass.llm.in_use import SERVERS
 from perfpass.llm.serving import check_arithmetic, usable
 
-# Precisions behind whose measured runs the cache was at 8 bits.
-_CACHE_8_BITS = ("fp8", "fp8_block", "nvfp4")
+# Of TensorRT-LLM's checkpoints those that its own tools (modelopt's hf_ptq.py) make, with a cache of 8 bits by default.
+_OF_MODELOPT = ("fp8", "nvfp4")
+# The unit without which a narrow cache is not read.
+_CACHE_UNITS = {"fp8": "fp8", "nvfp4": "fp4"}
 
 
 def quantization(
@@ -23,18 +25,30 @@ def quantization(
     ``runtime`` does by itself: fp32 in 16 bits by servers (vLLM's and SGLang's ``--dtype auto``, TensorRT-LLM's
     ``infer_dtype``), and on a device without its arithmetic 16 bits as the other type of 16 bits or as fp32, fp8 and
     nvfp4 as weights alone where the runtime has kernels for it.
-    Without ``kv`` the cache is at 8 bits where the dense matrices are in fp8 or nvfp4, the default behind the measured
-    runs, else as wide as activations.
+    Without ``kv`` the cache is of the `cache_type` that the runtime takes by itself.
 
     Raises ArgumentError for a name that is none, DeviceError for a precision that the device has no arithmetic for.
     """
     if isinstance(precision, Quantization):
-        check_arithmetic(device, precision.gemm, precision.moe)
+        check_arithmetic(device, precision.gemm, precision.moe, runtime=runtime)
         return (replace(precision, kv_cache=kv) if kv else precision), ""
     gemm, moe, said = loaded(model, precision, device, runtime)
     check_arithmetic(device, gemm, moe, asked=precision or "", runtime=runtime)
     found = Quantization(gemm, moe)
-    return replace(found, kv_cache=kv or ("fp8" if gemm in _CACHE_8_BITS else found.activations)), said
+    return replace(found, kv_cache=kv or cache_type(model, found, precision, device, runtime)), said
+
+
+def cache_type(model: LanguageModel, used: Quantization, precision: str | None, device: Device, runtime: str) -> str:
+    """The type of cache that a runtime takes by itself for matrices in ``used``; ``precision``: what was asked for.
+
+    Servers (vLLM's and SGLang's ``--kv-cache-dtype auto``, TensorRT-LLM's ``KvCacheConfig.dtype``) take the type that
+    the checkpoint asks for, whatever its weights are in, and else that of the activations. Where no checkpoint is known
+    but TensorRT-LLM's fp8 or nvfp4, it is one of modelopt's. A device that cannot read the type keeps activations.
+    """
+    asked = model.cache_stored_as if precision is None and runtime in SERVERS else ""
+    if precision is not None and runtime == "trtllm" and used.gemm in _OF_MODELOPT:
+        asked = "fp8"
+    return asked if asked and _CACHE_UNITS[asked] in device.peak_flops else used.activations
 
 
 def loaded(model: LanguageModel, precision: str | None, device: Device, runtime: str) -> tuple[str, str, str]:

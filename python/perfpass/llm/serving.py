@@ -43,12 +43,23 @@ def check_gpu(device: Device) -> None:
 
 
 def check_runtime(runtime: str, device: Device) -> None:
-    """Raises DeviceError for a device that a runtime does not run on: TensorRT-LLM builds for NVIDIA's GPUs alone."""
+    """Raises DeviceError for a device that a runtime has no kernels for: TensorRT-LLM builds for NVIDIA's GPUs alone,
+    and servers for none before Volta (compute capability 7.0 by vLLM's installation guide; the others ask for more).
+    """
     if runtime == "trtllm" and device.vendor != "NVIDIA":
         raise DeviceError(
             f"TensorRT-LLM runs on NVIDIA GPUs only, and {device.name} is none ({device.vendor}); take another "
             "runtime, as vllm, or an NVIDIA device"
         )
+    old = device.vendor == "NVIDIA" and device.architecture.removeprefix("jetson-").startswith(_BEFORE_VOLTA)
+    if runtime in SERVERS and old:
+        raise DeviceError(
+            f"{runtime} does not run on {device.name} ({device.architecture}): its kernels need NVIDIA GPUs from Volta "
+            "on; take llama.cpp (--runtime llama.cpp) or another device"
+        )
+
+
+_BEFORE_VOLTA = ("kepler", "maxwell", "pascal")
 
 
 def beyond_positions(model: LanguageModel, prompt: int, answer: int = 0) -> str:

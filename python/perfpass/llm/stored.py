@@ -48,6 +48,25 @@ def stored(quantization: Any, name: str) -> Stored:
     return found
 
 
+# Types of a cache as modelopt names them.
+_CACHES = {"fp8": "fp8", "nvfp4": "nvfp4"}
+
+
+def cache_stored(quantization: Any) -> str:
+    """The type of cache that a checkpoint asks for beside its weights: `kv_cache_quant_algo` of modelopt, or a
+    `kv_cache_scheme` of 8-bit floats of compressed-tensors; "" where it asks for none.
+    """
+    if not isinstance(quantization, Mapping):
+        return ""
+    inner = quantization.get("quantization")
+    for part in (quantization, inner if isinstance(inner, Mapping) else {}):
+        if found := _CACHES.get(str(part.get("kv_cache_quant_algo")).lower()):
+            return found
+    scheme = quantization.get("kv_cache_scheme")
+    narrow = isinstance(scheme, Mapping) and scheme.get("num_bits") == 8 and scheme.get("type") == "float"
+    return "fp8" if narrow else ""
+
+
 # Bits of an element, by how the names of precisions begin.
 _BITS_OF = {"int2": 2, "int3": 3, "int4": 4, "int8": 8, "ternary": 2, "nvfp4": 4, "mxfp4": 4, "fp8": 8}
 _STATED = ("bits", "w_bit", "num_bits", "nbits")

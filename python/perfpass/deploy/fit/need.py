@@ -73,7 +73,7 @@ def need(subject: Subject, device: Device, settings: Settings, load: Load) -> Ne
     language = subject.language
     assert language is not None
     loaded = stored(language, settings, device)
-    kind = cache_type(settings, loaded, device)
+    kind = cache_type(language, settings, loaded, device)
     if settings.runtime == "llama.cpp":
         return _llama_cpp(subject, language, device, settings, load, loaded, kind)
     if settings.runtime == "transformers":

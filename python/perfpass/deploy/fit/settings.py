@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
-from perfpass.llm import cache
+from perfpass.llm import cache, precision
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import (
     ELEMENT_BYTES,
@@ -197,13 +197,14 @@ def _name(gemm: str, moe: str) -> str:
     return found or (gemm if gemm == moe else f"{gemm}/{moe}")
 
 
-def cache_type(settings: Settings, weights: Stored, device: Device) -> str:
-    """The type of the cache: as asked, else that of the activations on the device."""
+def cache_type(model: LanguageModel, settings: Settings, weights: Stored, device: Device) -> str:
+    """The type of the cache: as asked, else that which the runtime takes by itself."""
     if settings.kv_cache is not None:
         return settings.kv_cache
     if settings.runtime == "llama.cpp":
         return "f16"
-    return usable(device, weights.quantization.activations)
+    found = precision.cache_type(model, weights.quantization, settings.precision, device, settings.runtime)
+    return usable(device, found) if found == weights.quantization.activations else found
 
 
 def cache_types(kind: str, runtime: str) -> tuple[str, ...]:

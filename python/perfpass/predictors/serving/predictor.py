@@ -181,7 +181,7 @@ def predict_llm(
     taken |= {"precision": assumed_load.precision_name(serving.quantization), "tp": serving.parallelism.tensor}
     taken = {"input_length": prompt, **taken}
     assumed = {name: value for name, value in taken.items() if asked[name] is None}
-    if kv_precision is None and not isinstance(precision, Quantization) and used.kv_cache != used.activations:
+    if kv_precision is None and not isinstance(precision, Quantization) and used.is_narrow:
         assumed["kv_precision"] = used.kv_cache
     if switches is not None:
         found = switches.applied(found, read, target)
@@ -408,6 +408,8 @@ class ServingPredictor:
     def _kinds_beyond(self, device: Device, serving: Serving) -> list[str]:
         """What of a deployment, whatever its load, is of no kind that was measured."""
         out = []
+        if device.vendor == "Apple":
+            out.append(f"{serving.runtime} itself has no kernels for Apple's GPUs, which plugins of others bring")
         if serving.parallelism.pipeline > 1:
             out.append("no run with pipeline parallelism to learn from")
         if device.id not in self.manifest["measured"] and device.architecture not in self.manifest["architectures"]:
