@@ -68,12 +68,12 @@ def test_the_shipped_shares_of_memory_are_those_of_the_records(table):
             assert dataclasses.astuple(shipped)[:-1] == pytest.approx(dataclasses.astuple(fitted)[:-1], rel=0.01)
 
 
-def test_a_framework_that_was_not_measured_may_hold_as_much_as_any_that_was():
+def test_a_framework_that_was_not_measured_may_hold_more_than_any_that_was():
     counted = np.array([1e9, 2e10, 6e10])
     low, middle, high = constants.MEMORY["other"].of(counted)
     others = [constants.MEMORY[name].of(counted)[2] for name in ("megatron", "torch", "deepspeed")]
     assert (middle == counted).all() and (low < middle).all()
-    assert all((high >= one).all() for one in others)
+    assert all((high > one).all() for one in others)
 
 
 def test_a_laboratory_s_memory_left_out_is_covered(table):
@@ -85,7 +85,7 @@ def test_a_laboratory_s_memory_left_out_is_covered(table):
     here, rest = known & (source == "bigscience"), known & (source != "bigscience")
     found = memory.unmeasured(*(of[rest] for of in (counted, measured, source, framework, layout)))
     low, _, high = found.of(counted[here])
-    assert 0.84 <= ((low <= measured[here]) & (measured[here] <= high)).mean() <= 0.93
+    assert 0.88 <= ((low <= measured[here]) & (measured[here] <= high)).mean() <= 0.93
 
 
 def test_blooms_last_runs_hold_gradients_in_single_precision_too(table):

@@ -94,9 +94,10 @@ def unmeasured(
     counted: np.ndarray, measured: np.ndarray, source: np.ndarray, framework: np.ndarray, layout: np.ndarray
 ) -> Held:
     """Of a framework that was not measured: counting errs less than what the others hold in the middle, and it may hold
-    as much as any of them (buckets and communicators are bytes, whatever is counted).
+    a little more than any of them (buckets and communicators are bytes, whatever is counted).
     """
-    alike = tuple(_by_framework(counted, measured, framework, layout).values())
+    others = _by_framework(counted, measured, framework, layout).values()
+    alike = tuple(replace(one, high=shipped.UNMEASURED_MORE * one.high) for one in others)
     return replace(fit(counted, measured, source, alone=True), alike=alike)
 
 
