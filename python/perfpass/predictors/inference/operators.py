@@ -277,8 +277,8 @@ def work(
 
 
 def _in_parts_s(table: OperatorColumns, fused: np.ndarray, way: Way, engine: bool) -> np.ndarray:
-    """[F] seconds of the attention in rows ``fused`` [R] run in parts, the most that a fused kernel takes where a runtime
-    chooses its kernels. PyTorch takes its fused one by types and shapes.
+    """[F] seconds of the attention in rows ``fused`` [R] run in parts, the most that a fused kernel takes where a
+    runtime chooses its kernels. PyTorch takes its fused one by types and shapes.
 
     Two products of half the FLOPs and of half the bytes each, of which the first writes the scores and the second reads
     them, and a softmax that reads and writes them between. What a softmax computes hides behind what it moves.
