@@ -33,8 +33,9 @@ PERFPASS_API std::vector<std::uint8_t> folded_nodes(const OpGraph& graph);
 /// The table with written-out operators put together, without shape arithmetic and operators that do nothing.
 /// `strided`: transposes, splits, slices, expansions and a fixed index change strides and move nothing, as in torch,
 /// but for transposes whose axes are joined next. `folds`: folded nodes are views, whose bytes stay held. `fuses`: the
-/// runtime makes one kernel of activations that a model itself computes in parts, which PyTorch runs one by one.
-/// `places`, where asked for: where each node went. Error(argument) if the costs belong to another graph.
+/// runtime makes one kernel of activations and attention that a model itself computes in parts, which PyTorch runs one
+/// by one, and none of the whole numbers that shapes decide. `places`, where asked for: where each node went.
+/// Error(argument) if the costs belong to another graph.
 PERFPASS_API OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, bool folds, bool fuses,
                                         Placement* places = nullptr);
 

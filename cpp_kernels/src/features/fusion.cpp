@@ -211,9 +211,9 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
   show(graph, links, strided, folds, fuses, table, row_of);
   Edited edited(graph, std::move(table), std::move(row_of));
   const auto [swishes, sigmoids] = detail::hard_activations(links);
-  for (const Fused& fused : {detail::layer_norms(links), detail::gelus(links, fuses), detail::silus(links, fuses),
-                             swishes, sigmoids, detail::linears(graph, links), detail::around_kernels(graph, links),
-                             detail::rolls(graph, links)}) {
+  for (const Fused& fused :
+       {detail::layer_norms(links), detail::gelus(links, fuses), detail::silus(links, fuses), swishes, sigmoids,
+        detail::linears(graph, links), detail::around_kernels(graph, links), detail::rolls(graph, links)}) {
     edited.merge(fused);
   }
   edited.merge(detail::attentions(graph, links, fuses));

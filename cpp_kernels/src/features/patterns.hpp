@@ -68,8 +68,8 @@ Fused linears(const OpGraph& graph, const Links& links);
 /// last.
 Fused around_kernels(const OpGraph& graph, const Links& links);
 /// Also with products of three axes, which read and write theirs through reshapes, as Relay has them; so does PyTorch,
-/// which runs the parts: what it recorded is one operator where the runtime `fuses`. There reshapes between the products
-/// hide none either, which show windows of an image to masks of their own.
+/// which runs the parts: what it recorded is one operator where the runtime `fuses`. There reshapes between the
+/// products hide none either, which show windows of an image to masks of their own.
 Attentions attentions(const OpGraph& graph, const Links& links, bool fuses);
 /// Two slices of a tensor put together the other way round, along one axis after another.
 Fused rolls(const OpGraph& graph, const Links& links);

@@ -66,10 +66,9 @@ def rolls(links: Links) -> Fused:
         if links.traced[node] or len(slices) != 2 or not cut:
             continue
         sources = {int(links.tensor(np.array([n]), 0)[0]) for n in slices}
-        made = links.whole.node_outputs(node)[0]
-        if len(sources) == 1 and (source := sources.pop()) >= 0:
-            if links.whole.shape(int(made)) == links.whole.shape(source):
-                turned[node] = source, slices
+        source, made = max(sources), int(links.whole.node_outputs(node)[0])
+        if len(sources) == 1 and source >= 0 and links.whole.shape(made) == links.whole.shape(source):
+            turned[node] = source, slices
 
     def before(node: int) -> int:
         maker = int(links.producer_of(np.array([turned[node][0]]))[0])

@@ -38,9 +38,10 @@ def folds(runtime: str) -> bool:
 
 
 def fuses(runtime: str, kind: str) -> bool:
-    """Whether a runtime on a ``kind`` of device makes one kernel of an activation that a model's own code computes in
-    parts (transformers' gelu_new, gelu_fast and quick_gelu), by whatever road the model came. PyTorch runs each
-    part, and what was measured on CPUs was learned with the parts apart.
+    """Whether a runtime on a ``kind`` of device makes one kernel of an activation or an attention that a model's own
+    code computes in parts (transformers' gelu_new, gelu_fast and quick_gelu; Swin's windows with their bias and mask),
+    by whatever road the model came, and none of the whole numbers that shapes decide. PyTorch runs each part, and what
+    was measured on CPUs was learned with the parts apart.
     """
     return kind == "gpu" and runtime in FUSING
 

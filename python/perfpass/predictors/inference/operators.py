@@ -285,7 +285,7 @@ def work(
     cache_speed = _cache_speed(device) if engine else _CACHE_SPEED
     memory = _moving_s(moved, shares[:, 2], device, cache_speed)
     seconds = np.asarray(smooth_maximum(compute, np.maximum(memory, _LEAST_S)))
-    if fused.any():
+    if way.runtime in FUSING and fused.any():
         seconds[fused] = np.minimum(seconds[fused], _in_parts_s(table, fused, way, engine))
     if stepped.any():
         each = _step_s(way) + _moving_s(_step_bytes(table)[stepped], _STEP_SHARE, device, cache_speed)
@@ -296,8 +296,8 @@ def work(
 
 
 def _in_parts_s(table: OperatorColumns, fused: np.ndarray, way: Way, engine: bool) -> np.ndarray:
-    """[F] seconds of the attention in rows ``fused`` [R] run in parts, the most that a fused kernel takes: runtimes that
-    find it slower than its parts would not run it.
+    """[F] seconds of the attention in rows ``fused`` [R] run in parts, the most that a fused kernel takes where a
+    runtime chooses its kernels. PyTorch takes its fused one by types and shapes.
 
     Two products of half the FLOPs and of half the bytes each, of which the first writes the scores and the second reads
     them, and a softmax that reads and writes them between. What a softmax computes hides behind what it moves.
