@@ -25,7 +25,7 @@ from perfpass.predictors.serving.first_token import CHUNK_TOKENS, REQUEST_S, in_
 from perfpass.predictors.step_time import overheads
 from perfpass.predictors.step_time.overheads import RUNTIMES
 from perfpass.predictors.step_time.parts import of_prompts, seconds_by_part
-from perfpass.predictors.step_time.setup import Setup, kernel_boards, messages_bytes_s
+from perfpass.predictors.step_time.setup import Setup, messages_bytes_s, runs_measured_kernels
 
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
@@ -48,20 +48,20 @@ _WIRE, _MESSAGES, _LAYERS = PHASE - 3, PHASE - 2, PHASE - 1
 
 @dataclass(frozen=True)
 class Terms:
-    """Of N workloads: ``decode`` and ``prefill`` [N, PHASE] at peak rates, of one step of a decode replica and of one
-    prompt on a prefill replica; ``decode_parts`` and ``prefill_parts`` [N, 2, PARTS] seconds of the same as kernels
-    take them, and ``kernels`` [N] whether those of the device were measured; ``batch`` [N] requests of one of its
-    schedulers, of one micro-batch where it is pipelined, of ``stages`` [N]; ``drafts`` [N] tokens that a step drafts
-    and verifies of each request; ``requests`` [N] in flight on one decode replica, ``beside`` [N] those whose prompts
-    come between the tokens of one, ``prompts`` [N] on one prefill replica; ``prefill_ranks`` [N] prompts that a replica
-    prefills at once; ``steps`` [N] output tokens per request; ``host`` [N] seconds of a step in which GPUs wait for the
-    host, ``issued`` [N] those that it needs to issue a step's kernels one by one, 0 with CUDA graphs; ``split`` [N]
-    whether prefill has its own replicas; ``waiting`` [N] requests that find no room in the cache, over those that do;
-    ``runtime`` [N] indexes RUNTIMES; ``server`` [N] whether requests come through one. For the first token:
-    ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width`` [N] layers times hidden size over `HIDDEN`;
-    ``dense_bytes`` and ``expert_bytes`` [N] of a weight; ``unstated`` [N] whether nobody said how many prefill
-    replicas there are; ``looks`` [N] steps from one look of the scheduler at its queue to the next; ``waves`` [N]
-    whether requests begin and end together.
+    """Of N workloads: ``decode`` and ``prefill`` [N, PHASE] at peak rates, of one step of a decode replica and of
+    one prompt on a prefill replica; ``decode_parts`` and ``prefill_parts`` [N, 2, PARTS] seconds of the same as
+    kernels take them, and ``kernels`` [N] whether those of the device's architecture were measured; ``batch`` [N]
+    requests of one of its schedulers, of one micro-batch where it is pipelined, of ``stages`` [N]; ``drafts`` [N]
+    tokens that a step drafts and verifies of each request; ``requests`` [N] in flight on one decode replica,
+    ``beside`` [N] those whose prompts come between the tokens of one, ``prompts`` [N] on one prefill replica;
+    ``prefill_ranks`` [N] prompts that a replica prefills at once; ``steps`` [N] output tokens per request; ``host``
+    [N] seconds of a step in which GPUs wait for the host, ``issued`` [N] those that it needs to issue a step's
+    kernels one by one, 0 with CUDA graphs; ``split`` [N] whether prefill has its own replicas; ``waiting`` [N]
+    requests that find no room in the cache, over those that do; ``runtime`` [N] indexes RUNTIMES; ``server`` [N]
+    whether requests come through one. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts;
+    ``width`` [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and ``expert_bytes`` [N] of a weight;
+    ``unstated`` [N] whether nobody said how many prefill replicas there are; ``looks`` [N] steps from one look of
+    the scheduler at its queue to the next; ``waves`` [N] whether requests begin and end together.
     """
 
     decode: np.ndarray
@@ -246,7 +246,7 @@ def terms(
         decode=decode,
         prefill=prefill,
         decode_parts=parts,
-        kernels=np.full(rows, device.id in kernel_boards()),
+        kernels=np.full(rows, runs_measured_kernels(device)),
         batch=per_rank,
         stages=np.full(rows, float(split.pipeline)),
         drafts=np.full(rows, float(drafts)),
