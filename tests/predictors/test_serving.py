@@ -121,6 +121,30 @@ def test_nonsense_is_refused_by_name():
         predicted(on="core-i7-12700h")
 
 
+def test_full_prefill_replicas_leave_decoders_as_many_requests_as_they_fill():
+    def asked(concurrency, prefill_workers, prompt=8192):
+        return predicted(
+            "llama-3.1-70b",
+            runtime="sglang",
+            input_length=prompt,
+            output_length=1024,
+            concurrency=concurrency,
+            tp=4,
+            workers=2,
+            prefill=Parallelism.of(4),
+            prefill_workers=prefill_workers,
+        )
+
+    few, many = asked(256, 1), asked(1024, 1)
+    # More requests wait for their prompts alone: as many tokens a second, and steps as long.
+    assert many.output_tokens_per_s.median == pytest.approx(few.output_tokens_per_s.median, rel=0.05)
+    assert many.tpot_ms.median == pytest.approx(few.tpot_ms.median, rel=0.01)
+    assert many.ttft_ms.median > 3 * few.ttft_ms.median
+    # With prefill to spare decoders are full.
+    assert asked(256, 8).tpot_ms.median > 2 * few.tpot_ms.median
+    assert asked(256, 8, prompt=128).tpot_ms.median == pytest.approx(asked(256, 4, prompt=128).tpot_ms.median, rel=0.01)
+
+
 def test_boards_of_one_architecture_take_their_step_from_the_same_kernels():
     """By counts a mixture on the smaller A100 took 1.7 times as long as on the larger, whose memory is 1.3 times as
     fast.
