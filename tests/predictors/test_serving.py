@@ -121,6 +121,44 @@ def test_nonsense_is_refused_by_name():
         predicted(on="core-i7-12700h")
 
 
+def test_full_prefill_replicas_leave_decoders_as_many_requests_as_they_fill():
+    def asked(concurrency, prefill_workers, prompt=8192):
+        return predicted(
+            "llama-3.1-70b",
+            runtime="sglang",
+            input_length=prompt,
+            output_length=1024,
+            concurrency=concurrency,
+            tp=4,
+            workers=2,
+            prefill=Parallelism.of(4),
+            prefill_workers=prefill_workers,
+        )
+
+    few, many = asked(256, 1), asked(1024, 1)
+    # More requests wait for their prompts alone: as many tokens a second, and steps as long.
+    assert many.output_tokens_per_s.median == pytest.approx(few.output_tokens_per_s.median, rel=0.05)
+    assert many.tpot_ms.median == pytest.approx(few.tpot_ms.median, rel=0.01)
+    assert many.ttft_ms.median > 3 * few.ttft_ms.median
+    # With prefill to spare decoders are full.
+    assert asked(256, 8).tpot_ms.median > 2 * few.tpot_ms.median
+    assert asked(256, 8, prompt=128).tpot_ms.median == pytest.approx(asked(256, 4, prompt=128).tpot_ms.median, rel=0.01)
+
+
+def test_boards_of_one_architecture_take_their_step_from_the_same_kernels():
+    """By counts a mixture on the smaller A100 took 1.7 times as long as on the larger, whose memory is 1.3 times as
+    fast.
+    """
+    for model, asked, lesser, better in (
+        ("mixtral-8x7b", {"tp": 4, "concurrency": 16}, "a100-sxm4-40gb", "a100-sxm4-80gb"),
+        ("gpt-oss-120b", {"tp": 2, "concurrency": 16}, "h100-pcie-80gb", "h100-sxm5-80gb"),
+    ):
+        asked = {**asked, "precision": None}
+        slow, fast = (predicted(model, on, **asked).tpot_ms.median for on in (lesser, better))
+        bandwidths = [device(on).memory_bandwidth_bytes_s for on in (better, lesser)]
+        assert 1.0 <= slow / fast <= 1.2 * bandwidths[0] / bandwidths[1], model
+
+
 def test_servers_are_refused_where_they_have_no_kernels_and_lengths_beyond_the_positions_are_named():
     for on in ("mi300x", "gaudi2"):
         with pytest.raises(DeviceError, match="TensorRT-LLM runs on NVIDIA GPUs only"):

@@ -25,7 +25,7 @@ from perfpass.predictors.serving.first_token import CHUNK_TOKENS, REQUEST_S, in_
 from perfpass.predictors.step_time import overheads
 from perfpass.predictors.step_time.overheads import RUNTIMES
 from perfpass.predictors.step_time.parts import of_prompts, seconds_by_part
-from perfpass.predictors.step_time.setup import Setup, kernel_boards, messages_bytes_s
+from perfpass.predictors.step_time.setup import Setup, messages_bytes_s, runs_measured_kernels
 
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
@@ -48,20 +48,20 @@ _WIRE, _MESSAGES, _LAYERS = PHASE - 3, PHASE - 2, PHASE - 1
 
 @dataclass(frozen=True)
 class Terms:
-    """Of N workloads: ``decode`` and ``prefill`` [N, PHASE] at peak rates, of one step of a decode replica and of one
-    prompt on a prefill replica; ``decode_parts`` and ``prefill_parts`` [N, 2, PARTS] seconds of the same as kernels
-    take them, and ``kernels`` [N] whether those of the device were measured; ``batch`` [N] requests of one of its
-    schedulers, of one micro-batch where it is pipelined, of ``stages`` [N]; ``drafts`` [N] tokens that a step drafts
-    and verifies of each request; ``requests`` [N] in flight on one decode replica, ``beside`` [N] those whose prompts
-    come between the tokens of one, ``prompts`` [N] on one prefill replica; ``prefill_ranks`` [N] prompts that a replica
-    prefills at once; ``steps`` [N] output tokens per request; ``host`` [N] seconds of a step in which GPUs wait for the
-    host, ``issued`` [N] those that it needs to issue a step's kernels one by one, 0 with CUDA graphs; ``split`` [N]
-    whether prefill has its own replicas; ``waiting`` [N] requests that find no room in the cache, over those that do;
-    ``runtime`` [N] indexes RUNTIMES; ``server`` [N] whether requests come through one. For the first token:
-    ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts; ``width`` [N] layers times hidden size over `HIDDEN`;
-    ``dense_bytes`` and ``expert_bytes`` [N] of a weight; ``unstated`` [N] whether nobody said how many prefill
-    replicas there are; ``looks`` [N] steps from one look of the scheduler at its queue to the next; ``waves`` [N]
-    whether requests begin and end together.
+    """Of N workloads: ``decode`` and ``prefill`` [N, PHASE] at peak rates, of one step of a decode replica and of
+    one prompt on a prefill replica; ``decode_parts`` and ``prefill_parts`` [N, 2, PARTS] seconds of the same as
+    kernels take them, and ``kernels`` [N] whether those of the device's architecture were measured; ``batch`` [N]
+    requests of one of its schedulers, of one micro-batch where it is pipelined, of ``stages`` [N]; ``drafts`` [N]
+    tokens that a step drafts and verifies of each request; ``requests`` [N] in flight on one decode replica,
+    ``beside`` [N] those whose prompts come between the tokens of one, ``prompts`` [N] on one prefill replica;
+    ``prefill_ranks`` [N] prompts that a replica prefills at once; ``steps`` [N] output tokens per request; ``host``
+    [N] seconds of a step in which GPUs wait for the host, ``issued`` [N] those that it needs to issue a step's
+    kernels one by one, 0 with CUDA graphs; ``split`` [N] whether prefill has its own replicas; ``waiting`` [N]
+    requests that find no room in the cache, over those that do; ``runtime`` [N] indexes RUNTIMES; ``server`` [N]
+    whether requests come through one. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts;
+    ``width`` [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and ``expert_bytes`` [N] of a weight;
+    ``unstated`` [N] whether nobody said how many prefill replicas there are; ``looks`` [N] steps from one look of
+    the scheduler at its queue to the next; ``waves`` [N] whether requests begin and end together.
     """
 
     decode: np.ndarray
@@ -136,6 +136,7 @@ CONSTANTS: tuple[str, ...] = (
 )
 _SHARES = ("compute_decode", "compute_prefill", "memory_dense", "memory_experts", "memory_cache", "wire", "acceptance")
 _SHARPNESS = 4.0
+_HALVINGS = 12  # of the requests in `_supplied`: to within 1 in 500 of thousands
 _MOST_KEPT = 0.99
 
 
@@ -222,6 +223,9 @@ def terms(
     whole = sizes.input_length + sizes.output_length
     fit = np.minimum(likely_sequences(model, device, serving, context, whole), places) * split.attention_data
     requests = np.minimum(wanted, np.maximum(fit, 1.0))
+    waiting = wanted / requests - 1
+    if serving.mode == "disagg" and not unstated:
+        requests = _supplied(model, device, serving, sizes, requests, drafts)
     # A pipelined replica runs as many micro-batches as it has stages, one in each.
     per_rank = np.maximum(1.0, requests / split.attention_data / split.pipeline)
     verified = per_rank * (1 + drafts)
@@ -246,7 +250,7 @@ def terms(
         decode=decode,
         prefill=prefill,
         decode_parts=parts,
-        kernels=np.full(rows, device.id in kernel_boards()),
+        kernels=np.full(rows, runs_measured_kernels(device)),
         batch=per_rank,
         stages=np.full(rows, float(split.pipeline)),
         drafts=np.full(rows, float(drafts)),
@@ -261,7 +265,7 @@ def terms(
         host=host_s(serving, server=server) * requests,
         issued=np.full(rows, issued_s(model, device, serving)),
         split=np.full(rows, own),
-        waiting=wanted / requests - 1,
+        waiting=waiting,
         runtime=np.full(rows, RUNTIMES.index(serving.runtime)),
         server=np.full(rows, server),
         chunk=chunk,
@@ -273,6 +277,41 @@ def terms(
         looks=np.full(rows, float(looks)),
         waves=np.full(rows, serving.waves),
     )
+
+
+def _supplied(
+    model: LanguageModel, device: Device, serving: Serving, sizes: Sizes, requests: np.ndarray, drafts: int
+) -> np.ndarray:
+    """Requests [N] that a decode replica runs at once, at most ``requests`` [N]: where replicas of prefill are full, as
+    many as their rate fills, the others being among the prompts. Little's law: requests = rate x steps x seconds of a
+    step, by counts at the shares of peaks from which fits start, since it is part of what fits are given.
+    """
+    split, q, start = serving.parallelism, serving.quantization, bounded(prior())
+    own = serving.prefill or split
+    shares = {name: value for name, (value, _) in first_token.SHARED.items()}
+    together = np.maximum(CHUNK_TOKENS / sizes.input_length, 1.0)
+    chunk = phase_terms(model, device, own, q, Step.of_prefill(together, sizes.input_length))
+    widths = ELEMENT_BYTES[q.gemm], ELEMENT_BYTES[q.moe if model.is_mixture else q.gemm]
+    chunk_s = first_token.prefill_s(chunk, *widths, first_token.BY_RUNTIME["layer_s"][0], shares, KINDS)
+    rate = serving.prefill_workers * own.attention_data * together / chunk_s / serving.workers
+    context = sizes.input_length + sizes.output_length / 2
+    kept = kept_tokens(np.array(drafts), start["acceptance"])
+
+    def beyond(running: np.ndarray) -> np.ndarray:
+        """[N] whether so many take fewer seconds than they take to come."""
+        each = np.maximum(1.0, running / split.attention_data / split.pipeline)
+        step = Step(each * (1 + drafts), each * (1 + drafts), each * (1 + drafts) * context, each * context, each, True)
+        rows = phase_terms(model, device, split, q, step)
+        step_s = _phase_seconds(rows, start, "decode", BY_RUNTIME["layer_s"]) + BY_RUNTIME["step_s"]
+        return np.asarray(running > rate * sizes.output_length * step_s / kept)
+
+    low, high = np.ones(len(requests)), requests.copy()
+    full = beyond(high)
+    for _ in range(_HALVINGS if full.any() else 0):
+        middle = np.sqrt(low * high)
+        more = beyond(middle)
+        low, high = np.where(more, low, middle), np.where(more, middle, high)
+    return np.where(full, low, requests)
 
 
 def host_s(serving: Serving, *, server: bool = True) -> float:

@@ -125,7 +125,7 @@ def parts(
     """Seconds [N] from a request's arrival, room in the cache apart, to its first token, by PARTS; their sum is the
     time. ``own``: a constant by runtime.
     """
-    one, chunk = (_prefill_s(rows, p, own("layer_s"), c, kinds) for rows in (p.one, p.chunk))
+    one, chunk = (prefill_s(rows, p.dense_bytes, p.expert_bytes, own("layer_s"), c, kinds) for rows in (p.one, p.chunk))
     each = chunk / p.per_chunk
     rest = p.steps * p.token_s
     together = p.together
@@ -161,12 +161,18 @@ def with_queue(found: Mapping[str, np.ndarray], queue: np.ndarray, split: bool) 
     return np.asarray(host + opening + np.maximum(prompts + scheduler, (1 - 1 / ROUNDS) * queue))
 
 
-def _prefill_s(
-    rows: np.ndarray, p: Prompts, layer_s: np.ndarray, c: Mapping[str, float], kinds: tuple[str, ...]
+def prefill_s(
+    rows: np.ndarray,
+    dense_bytes: np.ndarray | float,
+    expert_bytes: np.ndarray | float,
+    layer_s: np.ndarray | float,
+    c: Mapping[str, float],
+    kinds: tuple[str, ...],
 ) -> np.ndarray:
+    """Seconds [N] of prefills whose columns of a phase are ``rows`` [N, PHASE], without a server; ``c`` as SHARED."""
     count = len(kinds)
     shares = np.empty((len(rows), count))
-    dense, experts = (_narrow(size, c) for size in (p.dense_bytes, p.expert_bytes))
+    dense, experts = (_narrow(np.asarray(size), c) for size in (dense_bytes, expert_bytes))
     for i, kind in enumerate(kinds):
         if kind == "experts":
             shares[:, i] = c["experts"] * experts

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from perfpass.devices import Device
+from perfpass.devices import device as find_device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.predictors.kernels import predictor as kernels
@@ -47,6 +48,18 @@ def kernel_boards() -> tuple[str, ...]:
     """Boards whose matrix products were measured in an engine, by name, and those that run them as fast."""
     measured = {s.device for s in kernels.load().model("gemm").software}
     return tuple(sorted(measured | _AS_MEASURED))
+
+
+def runs_measured_kernels(device: Device) -> bool:
+    """Whether kernels of a board's architecture were measured, on it or on another: it runs the same ones at its own
+    rates, clocks and number of multiprocessors, which their predictor knows.
+    """
+    return device.architecture in _kernel_architectures()
+
+
+@lru_cache(maxsize=1)
+def _kernel_architectures() -> frozenset[str]:
+    return frozenset(find_device(name).architecture for name in kernel_boards())
 
 
 def joined_gpus(device: Device) -> int:
