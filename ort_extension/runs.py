@@ -153,7 +153,6 @@ class Meter:
         self._shapes: list[_Shape] = []
         self._lock = threading.Lock()
         self._due_ns = perf_counter_ns() + _SETTLE_NS
-        self.untimed = 0  # runs whose time could not be taken: asynchronous ones, without the native provider
         if fixed is not None:
             self._shapes.append(_Shape(fixed))
             self._index[fixed] = 0

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-FLOAT, UINT8, INT32, INT64, BOOL = 1, 2, 6, 7, 9
+FLOAT, INT32, INT64, BOOL = 1, 6, 7, 9
 
 
 # ---- The wire format, as little of it as the files need
@@ -289,14 +289,6 @@ def _conv(**attributes) -> bytes:
 
 def _single(read: str, written: str, name: str) -> bytes:
     return model(graph([node("Relu", [read], [written], name)], [X], [Y]))
-
-
-def _with_weights(*weights: bytes) -> bytes:
-    return model(graph([_RELU], [X], [Y], weights))
-
-
-def _with_functions(functions: list[bytes]) -> bytes:
-    return model(graph([_RELU], [X], [Y]), functions)
 
 
 def _safetensors() -> bytes:

@@ -330,6 +330,7 @@ def test_device_files_are_found_in_the_configuration_folder_and_the_environment(
 def test_a_users_device_replaces_a_shipped_one_of_the_same_id(tmp_path):
     path = tmp_path / "t4.toml"
     path.write_text(MINE.replace("my-gpu", "t4").replace("My GPU 16GB", "T4 at 50 W").replace("mine", "t4 eco"))
+    assert device("t4").power_limit_w == 70  # what was found of a name is not kept beyond it
     devices.add_file(path)
     assert device("t4").power_limit_w == 200
     assert sum(d.id == "t4" for d in catalogue()) == 1

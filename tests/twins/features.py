@@ -10,7 +10,6 @@ from perfpass import _core, features
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OpGraph
 from twins.costs import BITS, FLOATING, Node, gemm, kernel_area, size_in_bytes
 
-CLASS_COUNT = len(OPERATOR_CLASSES)
 COST_COLUMNS = ("macs", "flops", "bytes_read", "bytes_written", "parameters", "weight_bytes")
 
 DIPPM = {

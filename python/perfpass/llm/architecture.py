@@ -313,9 +313,3 @@ class LanguageModel:
                 seen = np.minimum(context, a.window) if a.window else context
                 total += count * seen * (a.cache_elements + (a.index_dim if a.top_k else 0))
         return total * sequences
-
-    @property
-    def state_elements(self) -> int:
-        """Elements of recurrent and convolution states per sequence, unsplit."""
-        found = [(count, layer.recurrence) for count, layer in self.layers if layer.recurrence]
-        return sum(count * (r.state + r.convolution) for count, r in found)

@@ -8,9 +8,6 @@ import numpy as np
 
 from perfpass.errors import ArgumentError
 
-# Tokens of a block of the Mooncake traces (kvcache-ai/Mooncake, FAST25-release/traces).
-TRACE_BLOCK_TOKENS = 512
-
 
 def computed_tokens(prompt_tokens: float, hit: float) -> float:
     """Prompt tokens that are left to compute where a share ``hit`` is found: at least the last one, whose logits are

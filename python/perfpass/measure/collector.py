@@ -53,7 +53,6 @@ class Collector:
         self._sampler: Sampler | None = None
         self._gpu: Gpu | None = None
         self._no_energy = "" if self._host.rapl.available else "no readable energy counter (RAPL) on this CPU"
-        self._idle_w: float | None = None
         self._built: tuple[tuple[Any, ...], Built] | None = None
         if device == "cpu":
             free = psutil.virtual_memory().available

@@ -29,7 +29,6 @@ from perfpass.search.items import Candidate, Counting, chunks, count
 # 1,024 took 0.77 ms of the processor by 64 at once, 0.72 by 128, 0.82 by 256 and 0.87 by 512.)
 CHUNK = 128
 ROWS = 8192
-MOST_THREADS = 8
 
 
 @dataclass(frozen=True, eq=False)

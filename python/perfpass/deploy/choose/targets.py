@@ -8,7 +8,7 @@ together make the truth larger, so that a choice is careful rather than bold.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -80,17 +80,6 @@ def limit_of(found: Interval, probability: float) -> float:
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if found.probability_below(middle) < probability else (low, middle)
-    return high
-
-
-def least_count(enough: Callable[[int], bool], most: int) -> int | None:
-    """The least whole number from 1 to ``most`` that is ``enough``, which all above it are too; None for none."""
-    if not enough(most):
-        return None
-    low, high = 0, most
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
     return high
 
 

@@ -54,29 +54,6 @@ _MOST_PARTS = 1 << 16  # of a tensor that one operator splits
 _MOST_ELEMENTS = 1 << 48
 _META = torch.device("meta")
 
-DTYPE_OF_SCALAR_TYPE = {
-    0: torch.uint8,
-    1: torch.int8,
-    2: torch.int16,
-    3: torch.int32,
-    4: torch.int64,
-    5: torch.float16,
-    6: torch.float32,
-    7: torch.float64,
-    8: torch.complex32,
-    9: torch.complex64,
-    10: torch.complex128,
-    11: torch.bool,
-    15: torch.bfloat16,
-    23: torch.float8_e5m2,
-    24: torch.float8_e4m3fn,
-    25: torch.float8_e5m2fnuz,
-    26: torch.float8_e4m3fnuz,
-    27: torch.uint16,
-    28: torch.uint32,
-    29: torch.uint64,
-}  # c10/core/ScalarType.h; quantised types (12 to 14) have no meta tensor
-
 
 class Replay:
     """A recording of a program that a file holds; tensors are declared first, then operators called in order."""
