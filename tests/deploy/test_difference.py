@@ -18,11 +18,14 @@ from graph_strategies import graphs
 from perfpass import _core
 from perfpass.deploy.difference.ratio import METRICS, Ratio, Verdict, limits
 from perfpass.deploy.difference.text import factor
+from perfpass.devices import device
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
-from perfpass.graph import OpGraph
+from perfpass.graph import OpGraph, costs
 from perfpass.graph.changes import changes
-from perfpass.predictors.difference.unlike import CAUSES, MEMORY_CAUSES, parts_changed
+from perfpass.graph.table import operator_table
+from perfpass.predictors.difference.unlike import CAUSES, MEMORY_CAUSES, Question, lacks, parts_changed
 from perfpass.predictors.difference.widths import ANOTHER_ROAD, Widths, widened
+from perfpass.predictors.way import Way
 from small_networks import network
 
 DEVICES = ("t4", "h100", "a100-80gb:1g.10gb", "cpu", "mi300x", "rtx-4090")
@@ -94,10 +97,17 @@ def test_more_that_differs_makes_a_ratio_wider():
         ratios(perfpass.diff(network(), network(), "t4", change=change))["t4", "latency"].log_half_width
         for change in ({}, {"version": "2.9"}, {"precision": "fp16"}, {"precision": "fp16", "runtime": "tensorrt"})
     ]
-    same, version, precision, both = widths
-    assert same == 0 < version < precision
-    # Another precision in another runtime goes by two figures that share nothing: as wide as these make it.
-    assert both > 0.95 * precision
+    assert widths[0] == 0 and widths == sorted(widths) and len(set(widths)) == 4
+
+
+def test_another_width_of_numbers_makes_no_other_operators():
+    way = Way(device("t4"), "fp32")
+    tables = [operator_table(network(), costs.count(network(), float_as=of)) for of in ("float32", "float16")]
+    old, new = (Question(table, 4, replace(way, precision=p), 0.4) for table, p in zip(tables, ("fp32", "fp16")))
+    found = lacks(old, new)
+    assert found["operators"] < 0.05 and found["precision"] == 1.0
+    wider = operator_table(network(width=128), costs.count(network(width=128)))
+    assert lacks(old, replace(old, table=wider))["operators"] > 0.5
 
 
 RESNET = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")

@@ -50,7 +50,7 @@ def test_other_vendors_and_networks_have_none(on, convolutional):
 
 def upper(**more):
     asked = columns(4.0, 0.0) | {name: np.array([value]) for name, value in more.items()}
-    parts, memory = process.step(asked, Way(NVIDIA, "fp32", optimizer="adamw"))
+    _, memory = process.step(asked, Way(NVIDIA, "fp32", optimizer="adamw"))
     return memory.in_use.high[0] / _GIB, memory.alive.high[0] / _GIB, memory.in_use.median[0] / _GIB
 
 

@@ -49,13 +49,14 @@ def _wider_if(found: Interval | None, other: Interval | None) -> Interval | None
 
 
 def _wider(found: Interval, other: Interval) -> Interval:
+    """``found`` as far as the other median on its side, and on the other side no narrower than ``other``."""
     if not (found.median > 0 and other.median > 0):
         return found
     moved = math.log(other.median / found.median)
     if moved > 0:
         high = found.median * math.exp(math.hypot(math.log(found.high / found.median), moved))
-        return replace(found, high=max(found.high, high))
+        return replace(found, low=min(found.low, other.low), high=max(found.high, high))
     if not found.low > 0:
         return found
     low = found.median * math.exp(-math.hypot(math.log(found.median / found.low), moved))
-    return replace(found, low=min(found.low, low))
+    return replace(found, low=min(found.low, low), high=max(found.high, other.high))

@@ -87,8 +87,8 @@ def with_scores(columns: Columns, high: np.ndarray, of: np.ndarray) -> np.ndarra
     """[N] the upper bound (a logarithm over ``of`` bytes) of programs that keep the scores of their attention.
 
     The plan has one kernel that keeps none, as PyTorch's own attention is. Programs that multiply, drop and multiply
-    again (BERT of the transformers library up to 4.41) keep "score_bytes"; at most as much as all else that is kept, for
-    beyond it programs fuse. By hand.
+    again (BERT of the transformers library up to 4.41) keep "score_bytes"; at most as much as all else that is kept,
+    for beyond it programs fuse. By hand.
     """
     kept = np.minimum(columns["score_bytes"], columns["backward_bytes"]) if "score_bytes" in columns else 0.0
     return np.hypot(high, np.log1p(kept / np.maximum(of, 1.0)))

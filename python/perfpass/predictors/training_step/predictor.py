@@ -49,8 +49,8 @@ _FOLDED = (
 )
 _NOTED_SCORES = 0.1  # of what is kept: less widens no bound by much
 _SCORES = (
-    "attention is taken as one kernel that keeps no scores; a program that multiplies, drops and multiplies again keeps "
-    "them (the upper bound of memory allows for it)"
+    "attention is taken as one kernel that keeps no scores; a program that multiplies, drops and multiplies again "
+    "keeps them (the upper bound of memory allows for it)"
 )
 _MEMORY = "planned: what the backward pass of the forward graph holds, a loss (cross entropy) over its results included"
 _POWER = "the root of what the step uses of the board, by four boards of Zeus in training"

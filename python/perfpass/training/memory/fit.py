@@ -86,7 +86,7 @@ def fit(rows: Rows) -> Constants:
 
 @dataclass(frozen=True)
 class Contexts:
-    """Bytes beside PyTorch's allocator on whole NVIDIA GPUs by id: of matrix products, and of networks that convolve."""
+    """Bytes beside PyTorch's allocator on whole NVIDIA GPUs by id: of matrix products, and of convolutions."""
 
     plain: Mapping[str, float] = field(default_factory=dict)
     convolving: Mapping[str, float] = field(default_factory=dict)
