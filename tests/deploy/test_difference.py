@@ -103,7 +103,9 @@ def test_more_that_differs_makes_a_ratio_wider():
 def test_another_width_of_numbers_makes_no_other_operators():
     way = Way(device("t4"), "fp32")
     tables = [operator_table(network(), costs.count(network(), float_as=of)) for of in ("float32", "float16")]
-    old, new = (Question(table, 4, replace(way, precision=p), 0.4) for table, p in zip(tables, ("fp32", "fp16")))
+    old, new = (
+        Question(table, 4, replace(way, precision=p), 0.4) for table, p in zip(tables, ("fp32", "fp16"), strict=True)
+    )
     found = lacks(old, new)
     assert found["operators"] < 0.05 and found["precision"] == 1.0
     wider = operator_table(network(width=128), costs.count(network(width=128)))

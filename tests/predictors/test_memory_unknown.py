@@ -12,7 +12,7 @@ from perfpass.devices import device
 from perfpass.graph.costs import count
 from perfpass.graph.table import Tables, operator_table
 from perfpass.predictors.memory import allocation, process, step
-from perfpass.predictors.memory.allowance import Allowance, allowance, driver_bytes
+from perfpass.predictors.memory.allowance import allowance, driver_bytes
 from perfpass.predictors.memory.predictor import MemoryPredictor
 from perfpass.predictors.way import Way
 
