@@ -133,7 +133,10 @@ def routes() -> str:
                 for n in ("parameters", "macs")
             ]
             megabytes = f"{row['bytes_written'] / 1e6:,.0f}"
-            times = [f"{figure(row[n])} ({row[n] / first[n] - 1:+.0%})" for n in ("gpu_ms", "processor_ms")]
+            asked = row.get("predictors") == first.get("predictors")  # of the same, else they are not beside torch's
+            times = [
+                f"{figure(row[n])} ({row[n] / first[n] - 1:+.0%})" if asked else "-" for n in ("gpu_ms", "processor_ms")
+            ]
             lines.append(
                 [model if row is first else "", row["route"], *counts, str(row["operators"]), megabytes, *times]
             )
@@ -142,8 +145,8 @@ def routes() -> str:
     said = "; ".join(f"{row['model']} by {row['route']}, {row.get('refused') or row['not_made']}" for row in missing)
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     return (
-        f"{table(head, lines)}\n\nMilliseconds at batch 1 and fp32 with {document['runtime']}, beside torch's. "
-        f"{f'Not there: {said}. ' if said else ''}{versions}."
+        f"{table(head, lines)}\n\nMilliseconds at batch 1 and fp32 with {document['runtime']}, beside torch's; -: not "
+        f"asked of these predictors. {f'Not there: {said}. ' if said else ''}{versions}."
     )
 
 

@@ -5,13 +5,15 @@
 A network's files are kept in FOLDER/NETWORK and written where they are not there: routes whose packages are in another
 environment are run once by that one's Python, then one command here reads all. Rows are added to
 benchmarks/results/coverage_routes.json. Weights are random; nothing is downloaded. Latency is asked with one stated
-runtime on one GPU and one processor: routes differ in the graph alone.
+runtime on one GPU and one processor: routes differ in the graph alone. A row names the predictors that were asked by a
+digest of their manifests; the table leaves out times of others than torch's row has.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import hashlib
 import io
 import json
 import sys
@@ -31,6 +33,7 @@ import perfpass  # noqa: E402
 from perfpass.errors import PerfPassError  # noqa: E402
 from perfpass.graph import OpGraph, costs  # noqa: E402
 from perfpass.importers import torchvision_schemas  # noqa: E402
+from perfpass.predictors.learned import artefacts  # noqa: E402
 
 MADE = HERE.parents[1] / "build" / "coverage" / "routes"
 RESULT = HERE.parent / "results" / "coverage_routes.json"
@@ -189,8 +192,10 @@ def _tflite(model: str) -> Path:
 
 def _stablehlo(model: str) -> Path:
     def make(path: Path) -> None:
+        import jax
         from stablehlo_models import of_torch, written_as
 
+        jax.config.update("jax_enable_x64", False)  # the converter to TensorFlow Lite leaves it on
         path.write_bytes(written_as("named", *of_torch(module_of(model), *_sample(model))))
 
     return _file(model, "model.mlir", make)
@@ -254,7 +259,15 @@ def row(model: str, route: str) -> dict[str, Any]:
         "bytes_written": totals["bytes_written"],
         "gpu_ms": perfpass.predict(graph, GPU, runtime=RUNTIME).latency_ms.median,
         "processor_ms": perfpass.predict(graph, PROCESSOR, runtime=RUNTIME).latency_ms.median,
+        "predictors": predictors(),
     }
+
+
+@cache
+def predictors() -> str:
+    """Twelve digits of the SHA-256 of the manifests of what is asked for times."""
+    files = [artefacts.shipped(area) / artefacts.MANIFEST for area in ("inference", "operators", "cpu")]
+    return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
 
 
 def main() -> None:

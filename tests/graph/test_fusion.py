@@ -185,6 +185,14 @@ def test_a_layer_norm_with_its_variance_as_one_operator_is_one_kernel(written):
     assert g.kernels(g.step("add", g.step("mul", out, g.weight(8)), g.weight(8))) == {"layer_norm": 1}
 
 
+def test_a_layer_norm_in_parts_has_the_work_of_one(examples):
+    norm = OPERATORS.index("layer_norm")
+    for name in ("deberta_v3_large", "vit_base_patch16_224"):  # in parts, and as the operator of ONNX
+        table = tables(load(examples / f"{name}.onnx"), "onnxruntime", "cpu")[1]
+        rows = table.op == norm
+        assert rows.any() and (table.flops[rows] == 7 * table.output_elements[rows]).all()
+
+
 @pytest.mark.parametrize("weighted", [True, False])
 def test_a_layer_norm_of_a_product_and_a_sum_is_one_kernel(weighted):
     g, row = Written(), (2, 4, 1)

@@ -201,6 +201,11 @@ Count beyond_macs(const NodeView& node) {
 
 }  // namespace
 
+int flops_per_output(OpKind op) noexcept {
+  const Rate rate = rate_of(op);
+  return rate.per == Per::output ? rate.flops : 0;
+}
+
 Count node_flops(const NodeView& node, Count macs) {
   const std::int64_t out = node.elements(node.output(0)), in = node.elements(node.input(0));
   if (node.op() == OpKind::state_space_scan) {

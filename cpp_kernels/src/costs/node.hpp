@@ -93,6 +93,8 @@ GemmSizes step_sizes(const NodeView& node);
 AttentionSizes attention_sizes(const NodeView& node);
 /// FLOPs of one execution, given its MACs (docs/internals/costs.md).
 Count node_flops(const NodeView& node, Count macs);
+/// Of an operator whose FLOPs follow from the elements of its first output alone, those of one element; 0 of any other.
+int flops_per_output(OpKind op) noexcept;
 /// ONNX Runtime's EmbedLayerNormalization: ids come first, and every constant of rank 2 is a table that they index.
 bool is_fused_embedding(const NodeView& node) noexcept;
 /// Kernel elements per spatial position (9 for 3x3) of a convolution or pooling; 0 elsewhere.

@@ -81,7 +81,7 @@ class Edited {
         into_(row_of_.size(), kNone),
         rows_(t_.op.size()) {}
 
-  /// Anchors change their operator, parts go.
+  /// Anchors change their operator and with it their FLOPs, parts go.
   void merge(const Fused& fused) {
     if (!remove(fused.anchor, fused.parts)) return;
     std::map<std::int32_t, double> counts;
@@ -89,6 +89,8 @@ class Edited {
     std::map<std::int32_t, std::int32_t> merged;
     for (const auto& [row, count] : counts) {
       merged[row] = append(row, fused.op.value_or(static_cast<OpKind>(t_.op[row])), count);
+      const int each = fused.op && t_.macs[row] == 0 ? detail::flops_per_output(*fused.op) : 0;
+      if (each > 0) t_.flops.back() = (detail::Count(t_.output_elements[row]) * each).value();
     }
     vanish(fused.parts);
     for (const NodeId n : fused.anchor) runs_in_[n] = merged[row_of_[n]];

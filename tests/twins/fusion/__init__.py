@@ -10,6 +10,7 @@ import numpy as np
 
 from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATORS
 from twins import table as table_twin
+from twins.costs import FLOPS_PER_OUTPUT
 from twins.fusion.activations import gelus, hard_activations, silus
 from twins.fusion.attention import attention
 from twins.fusion.links import LITERAL, WEIGHT, Fused, Links, joins_axes, operators
@@ -134,13 +135,16 @@ class _Rows:
         self._count[rows] = 0.0
 
     def merge(self, fused: Fused) -> None:
-        """Anchors change their operator, parts go."""
+        """Anchors change their operator and with it their FLOPs, parts go."""
         if not self._remove(np.concatenate([fused.anchor, fused.parts])):
             return
         anchors, inverse = np.unique(self._row_of[fused.anchor], return_inverse=True)
         counts = np.bincount(inverse, weights=self._repeat[fused.anchor], minlength=len(anchors))
         for row, count in zip(anchors.tolist(), counts.tolist(), strict=True):
-            self._append(row, fused.op or OPERATORS[self._source.op[row]], count)
+            new = self._append(row, fused.op or OPERATORS[self._source.op[row]], count)
+            each = 0 if new["macs"] else FLOPS_PER_OUTPUT.get(fused.op or "", 0)
+            if each:
+                new["flops"] = each * new["output_elements"]
 
     def merge_attention(self, fused: Fused) -> None:
         """Both products in one row of the first one's sizes; the scores between them never leave the chip."""
