@@ -92,12 +92,16 @@ def test_a_small_change_has_a_narrower_ratio_than_a_large_one():
     assert 0 < small.log_half_width < large.log_half_width
 
 
-def test_more_that_differs_makes_a_ratio_wider():
-    widths = [
+def test_more_that_differs_makes_a_ratio_wider_up_to_two_figures_that_share_nothing():
+    engine = {"precision": "fp16", "runtime": "tensorrt"}
+    same, version, precision, both = (
         ratios(perfpass.diff(network(), network(), "t4", change=change))["t4", "latency"].log_half_width
-        for change in ({}, {"version": "2.9"}, {"precision": "fp16"}, {"precision": "fp16", "runtime": "tensorrt"})
-    ]
-    assert widths[0] == 0 and widths == sorted(widths) and len(set(widths)) == 4
+        for change in ({}, {"version": "2.9"}, {"precision": "fp16"}, engine)
+    )
+    assert same == 0 < version < precision
+    # An engine's own time may be known so much better that both apart are known as well as the precision's ratio.
+    apart = math.hypot(*(half(perfpass.predict(network(), "t4", **how).latency_ms) for how in ({}, engine)))
+    assert min(precision * (1 + 1e-6), apart * (1 - 1e-6)) <= both <= apart * (1 + 1e-6)
 
 
 def test_another_width_of_numbers_makes_no_other_operators():
@@ -116,7 +120,7 @@ RESNET = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")
 
 
 def test_a_ratio_is_wider_by_what_operators_that_nothing_was_learned_of_hand_over():
-    networks = [RESNET, *(with_operators(RESNET, "Erf", count) for count in (1, 6, 40))]
+    networks = [RESNET, *(with_operators(RESNET, "Erf", count) for count in (1, 5, 40))]
     old, *strange = (perfpass.predict(one, "a10", batch=32) for one in networks)
     few, some, many = (ratios(perfpass.diff(RESNET, one, "a10", batch=32))["a10", "latency"] for one in networks[1:])
     handed = [found.handed_over for found in (old, *strange)]
