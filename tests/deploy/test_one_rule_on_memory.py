@@ -121,7 +121,7 @@ def test_predict_and_fit_count_a_server_alike(runtime):
             concurrency=1.0,
             runtime=runtime,
             parallelism=Parallelism.of(tp),
-            quantization=Quantization(*PRECISIONS[precision], "bf16"),
+            quantization=Quantization(*PRECISIONS[precision], counted.cache_type),
         )
         memory = served(model, target, serving)
         assert memory.probability == pytest.approx(counted.probability, abs=1e-9)
