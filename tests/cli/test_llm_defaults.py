@@ -82,6 +82,7 @@ def test_a_cache_is_what_the_engine_takes_by_itself_and_is_told_beside_narrow_we
         (llama, {"precision": "fp8", "runtime": "trtllm"}, "fp8"),  # one of modelopt's checkpoints
         (llama, {"precision": "fp8_block", "runtime": "trtllm"}, "bf16"),
         (calibrated, {}, "fp8"),
+        (calibrated, {"precision": "fp8"}, "fp8"),  # the checkpoint by the name of its precision
         (calibrated, {"precision": "bf16"}, "bf16"),
     ):
         found = perfpass.predict_llm(model, "h100", **asked)

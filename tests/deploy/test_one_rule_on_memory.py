@@ -85,6 +85,23 @@ def test_the_largest_batch_of_what_is_slow_to_ask_is_that_of_the_rule_as_well():
     assert slow.holds(batch=quick)[0] >= 0.9 > 0.89 > (slow.holds(batch=quick + 3) or (0.0,))[0]
 
 
+@pytest.mark.parametrize("batch", [1, 2, 4, 64, 1000])
+def test_a_step_that_is_largest_at_its_update_says_the_same_largest_batch_from_any(batch):
+    """At small batches the update of the weights takes the most, whatever the batch."""
+
+    def memory(*, device=None, batch=None, precision=None):
+        asked.append(batch)
+        median = GIB * max(3.0 + 0.0001 * batch, 1.2 + 0.1 * batch)
+        return Interval(median, 0.8 * median, 1.4 * median, "byte")
+
+    asked: list[int] = []
+    how = {"precision": "fp32", "training": True, "available_bytes": 12 * GIB}
+    most = Question(memory, device("a30"), 1, **how).largest_batch()
+    asked.clear()
+    found = Question(memory, device("a30"), batch, **how, slow=True).largest_batch()
+    assert 0.95 * most <= found <= most and len(asked) <= 6
+
+
 @pytest.mark.parametrize("runtime", ["vllm", "sglang", "trtllm"])
 def test_predict_and_fit_count_a_server_alike(runtime):
     answers = set()
@@ -104,7 +121,7 @@ def test_predict_and_fit_count_a_server_alike(runtime):
             concurrency=1.0,
             runtime=runtime,
             parallelism=Parallelism.of(tp),
-            quantization=Quantization(*PRECISIONS[precision], "bf16"),
+            quantization=Quantization(*PRECISIONS[precision], counted.cache_type),
         )
         memory = served(model, target, serving)
         assert memory.probability == pytest.approx(counted.probability, abs=1e-9)

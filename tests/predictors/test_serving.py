@@ -167,6 +167,9 @@ def test_servers_are_refused_where_they_have_no_kernels_and_lengths_beyond_the_p
         for runtime in ("vllm", "sglang", "trtllm"):
             with pytest.raises(DeviceError, match=f"{runtime} does not run on .*from Volta on; take llama.cpp"):
                 predicted("llama-3.1-8b", on, precision="fp16", runtime=runtime)
+    by_hand = replace(device("p40"), architecture="GP102")  # a device file's architecture is free text
+    with pytest.raises(DeviceError, match="from Volta on"):
+        predicted("llama-3.1-8b", by_hand, precision="fp16", runtime="vllm")
     assert predicted("llama-3.1-8b", "v100-sxm2-32gb", precision="fp16").tpot_ms.median > 0
     on_apple = predicted("llama-3.1-8b", "apple-m2-ultra", precision="bf16").support
     assert on_apple.level == "outside" and any("no kernels for Apple" in reason for reason in on_apple.reasons)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import Quantization, named_precision
+from perfpass.llm.costs import Quantization, is_as_stored, named_precision
 from perfpass.llm.in_use import SERVERS
 from perfpass.llm.serving import check_arithmetic, usable
 
@@ -42,11 +42,13 @@ def cache_type(model: LanguageModel, used: Quantization, precision: str | None, 
     """The type of cache that a runtime takes by itself for matrices in ``used``; ``precision``: what was asked for.
 
     Servers (vLLM's and SGLang's ``--kv-cache-dtype auto``, TensorRT-LLM's ``KvCacheConfig.dtype``) take the type that
-    the checkpoint asks for, whatever its weights are in, and else that of the activations. Where no checkpoint is known
-    but TensorRT-LLM's fp8 or nvfp4, it is one of modelopt's. A device that cannot read the type keeps activations.
+    the checkpoint asks for, whatever its weights are in, and else that of the activations; a precision that is the
+    checkpoint's own asks for it by name. Where no checkpoint is known but TensorRT-LLM's fp8 or nvfp4, it is one of
+    modelopt's. A device that cannot read the type keeps activations.
     """
-    asked = model.cache_stored_as if precision is None and runtime in SERVERS else ""
-    if precision is not None and runtime == "trtllm" and used.gemm in _OF_MODELOPT:
+    own = precision is None or is_as_stored(model, used)
+    asked = model.cache_stored_as if own and runtime in SERVERS else ""
+    if not asked and precision is not None and runtime == "trtllm" and used.gemm in _OF_MODELOPT:
         asked = "fp8"
     return asked if asked and _CACHE_UNITS[asked] in device.peak_flops else used.activations
 

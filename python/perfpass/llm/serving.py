@@ -51,15 +51,20 @@ def check_runtime(runtime: str, device: Device) -> None:
             f"TensorRT-LLM runs on NVIDIA GPUs only, and {device.name} is none ({device.vendor}); take another "
             "runtime, as vllm, or an NVIDIA device"
         )
-    old = device.vendor == "NVIDIA" and device.architecture.removeprefix("jetson-").startswith(_BEFORE_VOLTA)
-    if runtime in SERVERS and old:
+    if runtime in SERVERS and _is_before_volta(device):
         raise DeviceError(
             f"{runtime} does not run on {device.name} ({device.architecture}): its kernels need NVIDIA GPUs from Volta "
             "on; take llama.cpp (--runtime llama.cpp) or another device"
         )
 
 
-_BEFORE_VOLTA = ("kepler", "maxwell", "pascal")
+def _is_before_volta(device: Device) -> bool:
+    """By the compute capability; a device file may state none, and calls its architecture what it likes."""
+    if device.vendor != "NVIDIA":
+        return False
+    if device.compute_capability is not None:
+        return device.compute_capability < (7, 0)
+    return device.architecture.removeprefix("jetson-").startswith(("kepler", "maxwell", "pascal"))
 
 
 def beyond_positions(model: LanguageModel, prompt: int, answer: int = 0) -> str:

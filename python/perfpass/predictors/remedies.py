@@ -5,6 +5,7 @@ One search for all who offer it: the verdict of a prediction, `perfpass fit`, an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
@@ -90,21 +91,36 @@ class Question:
         return low
 
     def _on_a_line(self, batch: int) -> int | None:
-        """On the line through two batches, and down where it is over."""
+        """On lines through two batches. Of what is alive at one moment of a step or another the most counts, so memory
+        lies above the line through two batches beyond them, and below it between: after the first guess it is asked
+        between the largest that fits and the least that does not.
+        """
         other = max(1, batch // 2) if batch > 1 else 2
+        room = self._available(None)
         try:
-            here = self._sure_bytes(batch)
-            slope = (self._sure_bytes(other) - here) / (other - batch)
+            known = {n: self._sure_bytes(n) for n in (batch, other)}
         except PerfPassError:
             return None
-        guess = int(batch + (self._available(None) - here) / max(slope, 1.0))
+        slope = (known[other] - known[batch]) / (other - batch)
+        guess = min(int(batch + (room - known[batch]) / max(slope, 1.0)), MAX_BATCH)
         for _ in range(_MOST_TRIES):
-            if guess < 1 or guess == batch:
+            if guess < 1 or guess in known:
                 break
-            if self.holds(batch=guess):
-                return guess
-            guess = min(guess - 1, guess * 19 // 20)
-        return batch if self.holds(batch=batch) else None
+            try:
+                known[guess] = self._sure_bytes(guess)
+            except PerfPassError:
+                known[guess] = math.inf
+            low = max((n for n, most in known.items() if most <= room), default=0)
+            high = min((n for n, most in known.items() if most > room), default=0)
+            if not high:
+                break
+            if not low:
+                guess = 1
+            elif math.isinf(known[high]):
+                guess = math.isqrt(low * high)
+            else:
+                guess = low + int((high - low) * (room - known[low]) / (known[high] - known[low]))
+        return max((n for n, most in known.items() if most <= room), default=None)
 
     def _sure_bytes(self, batch: int) -> float:
         """What the memory at a batch stays below with the confidence asked for, by the distribution of its interval."""
