@@ -88,11 +88,12 @@ def test_trees_count_for_less_the_less_a_set_up_was_measured():
         w = describe(model, "llama-3.1-8b", gpu, serving)
         learned, base = (predictor.seconds(w, method) for method in ("known", "base"))
         added, _ = predictor.corrections(w)
-        off[runtime, precision] = {t: float(np.log(learned[t] / base[t])[0] / added[t][0]) for t in ("tpot", "ttft")}
+        moved = {t: float(np.log(learned[t] / base[t])[0]) for t in ("tpot", "ttft")}
+        off[runtime, precision] = {t: moved[t] / added[t][0] for t in moved}
     for target in ("tpot", "ttft"):
         near, other, far = (found[target] for found in off.values())
         assert near == pytest.approx(1.0) and near > other > abs(far), target
-    assert off["trtllm", "bf16"]["ttft"] < 0.15
+    assert abs(moved["ttft"]) < 0.006  # of the last, where nothing was measured
 
 
 def test_memory_counts_weights_and_cache_exactly():
