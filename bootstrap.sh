@@ -347,7 +347,7 @@ check() {
   .venv/bin/ruff check .
   .venv/bin/ruff format --check .
   quiet_libraries
-  .venv/bin/pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not slow" "${FAST_ROOMS[@]/#/tests/}"
+  .venv/bin/pytest -n 2 --dist loadscope -m "not slow" "${FAST_ROOMS[@]/#/tests/}"
 }
 
 run_tests() {
@@ -363,7 +363,7 @@ run_tests() {
   # Not python -m pytest: that puts this folder first, and tvm_perfpass here has no compiled module.
   if [ $# -gt 0 ]; then .venv/bin/pytest "$@"; return; fi
   # A module stays with one worker, so that what its tests share is made once.
-  .venv/bin/pytest -n 2 --dist loadscope --no-loadscope-reorder
+  .venv/bin/pytest -n 2 --dist loadscope
   say "Python tests with Relax"
   .venv-relax/bin/pytest tests/adapters/relax
 }

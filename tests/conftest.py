@@ -28,7 +28,7 @@ if find_spec("triton") is not None:
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["browsers", "listed_skips", "long_first", "pytester"]
+pytest_plugins = ["browsers", "listed_skips", "pytester"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
