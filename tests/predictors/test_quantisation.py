@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 import perfpass
 from perfpass.devices import catalogue
 from perfpass.errors import ArgumentError, DeviceError, UnsupportedError
-from perfpass.predictors import predict_graph
+from perfpass.prediction import Interval
+from perfpass.predictors import loads, predict_graph
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 LLAMA = str(EXAMPLES / "llama_1b_prefill.onnx")
@@ -93,3 +95,10 @@ def test_the_command_line_shows_the_change_against_the_model_as_it_is(capsys):
 def test_a_precision_that_is_no_name_is_refused_as_an_unknown_one(precision):
     with pytest.raises(ArgumentError, match="unknown precision"):
         predict_graph(perfpass.load(LLAMA), "a100", precision=precision)
+
+
+def test_an_interval_that_begins_at_nothing_is_stretched_above_all_the_same(found):
+    one, other = found["fp16"], found["w8a8"]
+    begun = replace(one, energy_j=Interval(2.0, 0.0, 3.0, "J"))
+    beside = replace(other, energy_j=Interval(1.0, 0.5, 5.0, "J"))
+    assert loads.stretched(begun, beside).energy_j == Interval(2.0, 0.0, 5.0, "J")

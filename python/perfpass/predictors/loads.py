@@ -56,7 +56,7 @@ def _wider(found: Interval, other: Interval) -> Interval:
     if moved > 0:
         high = found.median * math.exp(math.hypot(math.log(found.high / found.median), moved))
         return replace(found, low=min(found.low, other.low), high=max(found.high, high))
-    if not found.low > 0:
-        return found
-    low = found.median * math.exp(-math.hypot(math.log(found.median / found.low), moved))
-    return replace(found, low=min(found.low, low), high=max(found.high, other.high))
+    low, high = found.low, max(found.high, other.high)
+    if low > 0:
+        low = min(low, found.median * math.exp(-math.hypot(math.log(found.median / low), moved)))
+    return replace(found, low=low, high=high)
