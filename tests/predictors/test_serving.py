@@ -199,7 +199,7 @@ def test_a_first_token_of_a_light_load_is_little_more_than_its_prompt():
 def test_a_server_of_before_0_6_waits_for_its_host():
     asked = {"precision": "bf16", "runtime": "vllm", "concurrency": 128}
     new, old = (predicted("mistral-7b", "a100-80gb", **asked, runtime_version=v) for v in ("0.6.0", "0.5.4"))
-    assert old.tpot_ms.median - new.tpot_ms.median == pytest.approx(128 * 0.3, rel=0.2)
+    assert old.tpot_ms.median - new.tpot_ms.median == pytest.approx(128 * 0.24 + 11, rel=0.2)
 
 
 def test_a_request_that_is_alone_waits_for_no_prompt_between_its_tokens():
@@ -213,10 +213,15 @@ def test_a_request_that_is_alone_waits_for_no_prompt_between_its_tokens():
 
 
 def test_a_batch_without_a_server_waits_for_the_scheduler_alone():
+    """ML.ENERGY's Llama-3.1-70B on eight A100: 107 ms a token at 32 requests, of which its steps are 26."""
     old = Serving(128, 128, 8.0, "vllm", "0.5.0")
-    assert 0 < host_s(old, server=False) < host_s(old) == host_s(replace(old, runtime_version="0.5.4"))
+    (batch_step, batch_request), (step, request) = host_s(old, server=False), host_s(old)
+    assert 0 < batch_step < step and 0 < batch_request < request
+    assert host_s(replace(old, runtime_version="0.5.4")) == (step, request)
+    assert host_s(replace(old, parallelism=Parallelism.of(8))) == (8 * step, request)
+    assert 8 * step + 32 * request == pytest.approx(0.107 - 0.026, rel=0.3)
     for version in ("0.6.0", "0.12.0", "", "nightly"):
-        assert host_s(replace(old, runtime_version=version), server=False) == 0
+        assert host_s(replace(old, runtime_version=version), server=False) == (0, 0)
 
 
 def test_a_prompt_without_a_server_waits_for_no_server():

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 
+import perfpass
 from perfpass.deploy.cost import Options, per_million_tokens
 from perfpass.deploy.money import price
 from perfpass.devices import device
@@ -14,7 +16,9 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.serving import MemoryFit, Serving
 from perfpass.prediction import Interval, Support
-from perfpass.predictors.serving.energy import with_energy
+from perfpass.predictors.serving.base import Sizes
+from perfpass.predictors.serving.energy import decoding, with_energy
+from perfpass.predictors.serving.loads import energy_per_token, predict_loads
 from perfpass.predictors.serving.prediction import LlmPrediction
 
 
@@ -34,6 +38,26 @@ def test_power_is_energy_times_throughput_within_the_board_limits():
     slow = with_energy(_served(1.0), model, h100).power_w.median
     assert h100.idle_power_w <= slow < 0.3 * h100.power_limit_w
     assert found.provenance["energy"]["kind"] == "learned" and found.support.level == "in range"
+
+
+def test_energy_is_that_of_the_requests_that_share_a_step():
+    """Not of those that wait for room, for their prompt or for a full prefill replica, by every door."""
+    model, h100 = language_model("llama-3.1-70b"), device("h100")
+    full = Serving(
+        8192, 64, 512.0, "vllm", mode="disagg", parallelism=Parallelism.of(4), prefill=Parallelism.of(4),
+        prefill_workers=1, quantization=Quantization("fp8", "fp8", "fp8"),
+    )  # fmt: skip
+    found = perfpass.predict_llm(
+        "llama-3.1-70b", "h100", input_length=8192, output_length=64, concurrency=512, precision="fp8", tp=4,
+        prefill=Parallelism.of(4), prefill_workers=1,
+    )  # fmt: skip
+    batch = float(decoding(found.output_tokens_per_s.median, found.tpot_ms.median, 1))
+    assert 1.0 <= batch < 0.2 * full.decoded
+    sizes = Sizes.of(full)
+    loads = predict_loads(model, h100, full, sizes)
+    joules = energy_per_token(model, h100, full, sizes, loads.output_tokens_per_s, loads.tpot_ms)
+    assert joules.median[0] == pytest.approx(found.energy_per_token_j.median, rel=0.01)
+    assert float(decoding(10.0, 5.0, 1)) == 1.0 and decoding(np.array([4000.0]), 10.0, 2)[0] == 20.0
 
 
 def test_offline_throughput_is_given_where_the_runtime_was_measured():

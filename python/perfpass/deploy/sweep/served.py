@@ -19,7 +19,7 @@ from perfpass.llm.precision import quantization
 from perfpass.llm.serving import Serving, check_gpu, check_runtime
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.serving.base import RUNTIMES, Sizes
-from perfpass.predictors.serving.loads import Once, energy_per_token, predict_loads
+from perfpass.predictors.serving.loads import Loads, Once, energy_per_token, predict_loads
 from perfpass.text import unknown
 
 SPLIT = ("tensor_parallel", "pipeline_parallel", "data_parallel", "expert_parallel")
@@ -128,7 +128,7 @@ def _answered(
         found |= {name: getattr(known, name) for name in _BOUNDED}
         fits, most, support, problem = known.fits, known.most_requests, known.support, known.problem
         if energy:
-            found |= _energy(model, deployment, serving, sizes, known.output_tokens_per_s)
+            found |= _energy(model, deployment, serving, sizes, known)
     except PerfPassError as error:
         problem = np.full(rows, str(error), dtype=object)
     has = problem == ""
@@ -146,9 +146,10 @@ def _answered(
 
 
 def _energy(
-    model: LanguageModel, deployment: Deployment, serving: Serving, sizes: Sizes, rate: Bounds
+    model: LanguageModel, deployment: Deployment, serving: Serving, sizes: Sizes, known: Loads
 ) -> dict[str, Bounds]:
-    joules = energy_per_token(model, deployment.device, serving, sizes, rate)
+    rate = known.output_tokens_per_s
+    joules = energy_per_token(model, deployment.device, serving, sizes, rate, known.tpot_ms)
     ends = deployment.device.idle_power_w, deployment.device.power_limit_w
     scale = rate.median / deployment.split.gpus
     watts = Bounds(*(np.clip(getattr(joules, b) * scale, *ends) for b in ("median", "low", "high")))

@@ -140,7 +140,7 @@ def simulate_llm(
     tpot = loaded.tpot_ms
     runs = [median, ran(tpot.low / tpot.median), ran(tpot.high / tpot.median)]
     tokens_per_s = bounded("tokens/s", *(_tokens_per_s(asked, r) for r in runs))
-    energy = energy_per_token(loaded.serving, tokens_per_s, read, target)
+    energy = energy_per_token(loaded.serving, tokens_per_s, tpot, read, target)
     reasons = tuple(r for r in energy.support.reasons if r not in loaded.support.reasons)
     span = window_s
     if span is None and trace is not None:

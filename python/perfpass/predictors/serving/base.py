@@ -29,13 +29,13 @@ from perfpass.predictors.step_time.setup import Setup, messages_bytes_s, runs_me
 
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
-# vLLM before 0.6.0 ran its HTTP server in the process that schedules: each token of each request took so long there.
-# From the rates of 0.6.0 (sgl-project/sglang, benchmark/benchmark_vllm_060: Llama-3.1-8B 4,132 tokens/s on an A100, 70B
-# 3,701 on four H100) and 2.7 and 1.8 times less before (vLLM's announcement of 0.6.0): 0.4 and 0.2 ms.
-_ONE_PROCESS_S = 0.3e-3
-# Of that the HTTP server took 33 parts and the scheduler 29 (the same announcement): a batch without a server waits for
-# the latter alone.
-_SCHEDULER_SHARE = 29 / 62
+# vLLM before 0.6.0 ran its HTTP server in the process that schedules: the GPUs wait for it at every step, for each
+# request and for each rank that it sends a step to. By ML.ENERGY's servers of 0.5.3 to 0.5.5 (137 rows, 22 models); its
+# own report of 0.6.0 (sgl-project/sglang, benchmark/benchmark_vllm_060: 4,132 tokens/s for an 8B on an A100, 3,701 for a
+# 70B on four H100, 2.7 and 1.8 times less before) asks for 0.4 and 0.2 ms a request. Without a server, by
+# LLM-Inference-Bench on NVIDIA's boards (237 rows).
+_ONE_PROCESS_S, _RANK_S = 0.24e-3, 11e-3
+_BATCH_REQUEST_S, _BATCH_RANK_S = 0.056e-3, 0.4e-3
 _ONE_PROCESS_UNTIL = (0, 6)
 # vLLM before 0.2.6 (December 2023) had no CUDA graphs. On AMD's boards its runs of the summer of 2024 (0.5) took as
 # long for a model of 7 B on one GPU as on four, 0.32 to 0.36 ms a layer whatever the model: they issued kernels too.
@@ -111,7 +111,7 @@ SHARED: dict[str, float] = {
     "compute_decode": 0.5,  # share of the peak FLOP/s
     "compute_prefill": 0.6,
     "memory_dense": 0.7,  # share of the bandwidth: weights of dense products
-    "memory_experts": 0.5,  # weights of experts
+    "memory_experts": 0.5,  # weights of experts, in decoding
     "memory_cache": 0.6,  # keys, values and states
     "wire": 0.5,  # share of the link bandwidth
     "message_s": 10e-6,  # each message of a step
@@ -239,6 +239,7 @@ def terms(
     per_chunk = np.maximum(CHUNK_TOKENS / sizes.input_length, 1.0)
     chunk = phase_terms(model, device, prefill_split, q, Step.of_prefill(per_chunk, sizes.input_length))
     rows, version = len(wanted), serving.runtime_version
+    host_step_s, host_request_s = host_s(serving, server=server)
     setups = [Setup(model, device, one, q, serving.runtime, version) for one in (split, prefill_split)]
     parts = seconds_by_part(setups[0], EngineBatch(0 * context, decodes=verified, decode_context=per_rank * context))
     drafter = Speculation.of("mtp", drafted=drafts).drafter(model)
@@ -262,7 +263,7 @@ def terms(
         prompts=sizes.concurrency.copy() if own and unstated else prompts,
         prefill_ranks=np.full(rows, float(prefill_split.attention_data)),
         steps=sizes.output_length,
-        host=host_s(serving, server=server) * requests,
+        host=host_step_s + host_request_s * requests,
         issued=np.full(rows, issued_s(model, device, serving)),
         split=np.full(rows, own),
         waiting=waiting,
@@ -314,11 +315,14 @@ def _supplied(
     return np.where(full, low, requests)
 
 
-def host_s(serving: Serving, *, server: bool = True) -> float:
-    """Seconds of a step that each request costs the host of a version, where the GPUs wait for it."""
+def host_s(serving: Serving, *, server: bool = True) -> tuple[float, float]:
+    """Seconds of a step in which the GPUs of a replica wait for the host of a version: of each step, and for each of its
+    requests.
+    """
     if not _vllm_before(serving, _ONE_PROCESS_UNTIL):
-        return 0.0
-    return _ONE_PROCESS_S if server else _SCHEDULER_SHARE * _ONE_PROCESS_S
+        return 0.0, 0.0
+    rank_s, request_s = (_RANK_S, _ONE_PROCESS_S) if server else (_BATCH_RANK_S, _BATCH_REQUEST_S)
+    return serving.parallelism.gpus * rank_s, request_s
 
 
 def issued_s(model: LanguageModel, device: Device, serving: Serving) -> float:
@@ -338,7 +342,9 @@ def _vllm_before(serving: Serving, release: tuple[int, ...]) -> bool:
 
 def _phase_seconds(rows: np.ndarray, c: dict[str, float], phase: str, layer_s: np.ndarray | float) -> np.ndarray:
     memory = np.full(len(KINDS), c["memory_dense"])
-    memory[KINDS.index("experts")] = c["memory_experts"]
+    # Few tokens for each of many experts read their weights at a lower share than a prompt does, by first tokens.
+    of_prompts = c[f"{first_token.prefix(split=False)}memory"]
+    memory[KINDS.index("experts")] = c["memory_experts"] if phase == "decode" else of_prompts
     memory[[KINDS.index("attention"), KINDS.index("recurrence")]] = c["memory_cache"]
     flops = rows[:, _FLOPS] / c[f"compute_{phase}"]
     traffic = rows[:, _BYTES] / memory
@@ -365,13 +371,12 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     their requests together.
     """
     own = {name: np.array([c[f"{name}.{r}"] for r in RUNTIMES])[t.runtime] for name in BY_RUNTIME}
-    step = _phase_seconds(t.decode, c, "decode", own["layer_s"]) + own["step_s"] + t.host
-    step = step / kept_tokens(t.drafts, c["acceptance"])
+    step = _phase_seconds(t.decode, c, "decode", own["layer_s"]) + own["step_s"]
+    step = (np.maximum(step, t.issued) + t.host) / kept_tokens(t.drafts, c["acceptance"])
     prompt = _phase_seconds(t.prefill, c, "prefill", c["layer_prefill_s"])
     others = np.where(t.split, 0.0, t.beside / t.prefill_ranks / t.stages / t.steps)
     # Of a wave's prompts those before a request's own come before its first token, on average half of the others.
     others = np.where(t.waves, others / 2, others)
-    step = np.maximum(step, t.issued)
     tpot = step + own["interference"] * others * prompt
     if t.kernels.any():
         step, tpot = (np.where(t.kernels, *both) for both in zip(by_kernels(t, c, others), (step, tpot), strict=True))
@@ -412,8 +417,8 @@ def by_kernels(t: Terms, c: dict[str, float], others: np.ndarray) -> tuple[np.nd
     measured kernels.
     """
     layers, interference = t.decode[:, _LAYERS], overheads.of_runtimes(c, "step.interference")[t.runtime]
-    step = overheads.step_seconds(t.decode_parts, layers, t.batch, t.runtime, c) + t.host
-    step = np.maximum(step / kept_tokens(t.drafts, c["step.acceptance"]), t.issued)
+    step = np.maximum(overheads.step_seconds(t.decode_parts, layers, t.batch, t.runtime, c), t.issued) + t.host
+    step = step / kept_tokens(t.drafts, c["step.acceptance"])
     prompt = overheads.of_parts(t.prefill_parts, c)
     return step, step + interference * others * prompt
 

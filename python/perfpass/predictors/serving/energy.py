@@ -30,7 +30,7 @@ def with_energy(found: LlmPrediction, model: LanguageModel, device: Device) -> L
     times rate, between the device's idle and its limit. Offline throughput is left out for runtimes and splits
     without records.
     """
-    energy = energy_per_token(found.serving, found.output_tokens_per_s, model, device)
+    energy = energy_per_token(found.serving, found.output_tokens_per_s, found.tpot_ms, model, device)
     watts = [v * found.output_tokens_per_s.median / found.serving.gpus for v in _bounds(energy.value)]
     low, median, high = (min(max(w, device.idle_power_w), device.power_limit_w) for w in watts)
     reasons = tuple(r for r in energy.support.reasons if r not in found.support.reasons)
@@ -47,18 +47,27 @@ def with_energy(found: LlmPrediction, model: LanguageModel, device: Device) -> L
     )
 
 
+def decoding(tokens_per_s: np.ndarray | float, tpot_ms: np.ndarray | float, workers: int) -> np.ndarray:
+    """Requests [N] in a step of one of ``workers``, 1 at least, by Little's law: none that waits for room, for its
+    prompt or for a full prefill replica is among them.
+    """
+    return np.maximum(np.asarray(tokens_per_s) * tpot_ms / 1e3 / workers, 1.0)
+
+
 def _bounds(interval: Interval) -> tuple[float, float, float]:
     return interval.low, interval.median, interval.high
 
 
-def energy_per_token(serving: Serving, rate: Interval, model: LanguageModel, device: Device) -> Learned:
-    """Joules per output token of the whole deployment, prompts included, at a rate of output tokens a second."""
+def energy_per_token(serving: Serving, rate: Interval, tpot: Interval, model: LanguageModel, device: Device) -> Learned:
+    """Joules per output token of the whole deployment, prompts included, at a rate of output tokens a second and a time
+    per output token in ms, which say how many requests share a step.
+    """
     size = ELEMENT_BYTES[serving.quantization.moe if model.is_mixture else serving.quantization.gemm]
     served = Served(
         model,
         device,
         serving.gpus,
-        max(serving.decoded, 1.0),
+        float(decoding(rate.median, tpot.median, serving.workers)),
         serving.input_length,
         serving.output_length,
         weight_bytes=size,

@@ -21,6 +21,7 @@ from perfpass.predictors.energy.predictor import EnergyPredictor, unlike_records
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
 from perfpass.predictors.serving.base import Sizes
+from perfpass.predictors.serving.energy import decoding
 from perfpass.predictors.serving.order import Alone, ordered
 from perfpass.predictors.serving.predictor import ServingPredictor
 
@@ -108,14 +109,18 @@ def _room(
 
 
 def energy_per_token(
-    model: LanguageModel, device: Device, serving: Serving, sizes: Sizes, tokens_per_s: Bounds
+    model: LanguageModel, device: Device, serving: Serving, sizes: Sizes, tokens_per_s: Bounds, tpot_ms: Bounds
 ) -> Bounds:
-    """Joules [N] per output token of all GPUs at rates [N] of tokens, as `perfpass.predictors.serving.energy`."""
+    """Joules [N] per output token of all GPUs at rates [N] of tokens and times [N] of one, as
+    `perfpass.predictors.serving.energy`.
+    """
     size = ELEMENT_BYTES[serving.quantization.moe if model.is_mixture else serving.quantization.gemm]
-    loads = zip(sizes.concurrency.tolist(), sizes.input_length.tolist(), sizes.output_length.tolist(), strict=True)
+    batches = decoding(tokens_per_s.median, tpot_ms.median, serving.workers).tolist()
     asked = [
-        Served(model, device, serving.gpus, max(load / serving.workers, 1.0), prompt, answer, weight_bytes=size)
-        for load, prompt, answer in loads
+        Served(model, device, serving.gpus, batch, prompt, answer, weight_bytes=size)
+        for batch, prompt, answer in zip(
+            batches, sizes.input_length.tolist(), sizes.output_length.tolist(), strict=True
+        )
     ]
     predictor = EnergyPredictor.load()
     more = unlike_records(asked[0], serving.runtime)

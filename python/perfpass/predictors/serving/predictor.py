@@ -321,6 +321,12 @@ class ServingPredictor:
         medians, _ = self._medians(model, family, device, serving, sizes, w, self.evidence(family, device))
         if at_rate and target == "ttft":
             medians[target] = 1e3 * times(w.terms, self.constants)["steady"]
+        elif not server:
+            # Trees learned from servers; what one adds is told by the base.
+            served = describe(model, family, device, serving, at_rate=at_rate)
+            alone_s, served_s = (times(found.terms, self.constants)[target] for found in (w, served))
+            by_trees = METHOD[self.evidence(family, device)][target][serving.mode] == "known"
+            medians[target] = medians[target] * np.where(by_trees, alone_s / served_s, 1.0)
         lacks = self._lacks(model, family, device, serving, sizes, w, year)
         return float(medians[target][0]), {cause: float(np.ravel(lack)[0]) for cause, lack in lacks.items()}
 

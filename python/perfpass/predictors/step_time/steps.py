@@ -43,8 +43,9 @@ class Steps:
         self._kinds = np.array([1.0, constants["step.beyond"]])
         # A tower of images writes nothing: its one step passes all layers.
         layers = model.passed_layers(decode=True) or model.passed_layers(decode=False)
-        self._fixed_s = layers * constants[f"step.layer_s.{runtime}"] + constants[f"step.step_s.{runtime}"]
-        self._request_s = constants[f"step.request_s.{runtime}"] + host_s(serving)
+        host_step_s, host_request_s = host_s(serving)
+        self._fixed_s = layers * constants[f"step.layer_s.{runtime}"] + constants[f"step.step_s.{runtime}"] + host_step_s
+        self._request_s = constants[f"step.request_s.{runtime}"] + host_request_s
         self._stages = split.pipeline
         self._least_s = self._launches() * EAGER_LAUNCH_S if eager else issued_s(model, device, serving)
         found = tabulated(self._setup)
