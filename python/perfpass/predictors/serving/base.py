@@ -30,9 +30,9 @@ from perfpass.predictors.step_time.setup import Setup, messages_bytes_s, runs_me
 # Components by what limits them; each has its own efficiency.
 KINDS = ("projections", "attention", "recurrence", "dense_mlp", "experts", "shared_experts", "logits", "elementwise")
 # vLLM before 0.6.0 ran its HTTP server in the process that schedules: the GPUs wait for it at every step, for each
-# request and for each rank that it sends a step to. By ML.ENERGY's servers of 0.5.3 to 0.5.5 (137 rows, 22 models); its
-# own report of 0.6.0 (sgl-project/sglang, benchmark/benchmark_vllm_060: 4,132 tokens/s for an 8B on an A100, 3,701 for a
-# 70B on four H100, 2.7 and 1.8 times less before) asks for 0.4 and 0.2 ms a request. Without a server, by
+# request and for each rank that it sends a step to. By ML.ENERGY's servers of 0.5.3 to 0.5.5 (137 rows, 22 models). Its
+# own report of 0.6.0 (sgl-project/sglang, benchmark/benchmark_vllm_060: 4,132 tokens/s for an 8B on an A100, 3,701 for
+# a 70B on four H100, 2.7 and 1.8 times less before) asks for 0.4 and 0.2 ms a request. Without a server, by
 # LLM-Inference-Bench on NVIDIA's boards (237 rows).
 _ONE_PROCESS_S, _RANK_S = 0.24e-3, 11e-3
 _BATCH_REQUEST_S, _BATCH_RANK_S = 0.056e-3, 0.4e-3
@@ -316,8 +316,8 @@ def _supplied(
 
 
 def host_s(serving: Serving, *, server: bool = True) -> tuple[float, float]:
-    """Seconds of a step in which the GPUs of a replica wait for the host of a version: of each step, and for each of its
-    requests.
+    """Seconds of a step in which the GPUs of a replica wait for the host of a version: whatever runs, and for each of
+    its requests.
     """
     if not _vllm_before(serving, _ONE_PROCESS_UNTIL):
         return 0.0, 0.0

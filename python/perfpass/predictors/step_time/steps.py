@@ -44,10 +44,14 @@ class Steps:
         # A tower of images writes nothing: its one step passes all layers.
         layers = model.passed_layers(decode=True) or model.passed_layers(decode=False)
         host_step_s, host_request_s = host_s(serving)
-        self._fixed_s = layers * constants[f"step.layer_s.{runtime}"] + constants[f"step.step_s.{runtime}"] + host_step_s
+        self._fixed_s = (
+            layers * constants[f"step.layer_s.{runtime}"] + constants[f"step.step_s.{runtime}"] + host_step_s
+        )
         self._request_s = constants[f"step.request_s.{runtime}"] + host_request_s
         self._stages = split.pipeline
-        self._least_s = self._launches() * EAGER_LAUNCH_S if eager else issued_s(model, device, serving)
+        issued = self._launches() * EAGER_LAUNCH_S if eager else issued_s(model, device, serving)
+        # What waits for a host to schedule waits for it to issue as well.
+        self._least_s, self._least_request_s = issued + host_step_s, host_request_s
         found = tabulated(self._setup)
         self.reasons = found.reasons
         self._tokens, self._requests = (
@@ -84,7 +88,8 @@ class Steps:
         out = self._together(np.moveaxis(seconds_by_part(self._setup, micro), 1, 0))
         requests = micro.prompts + micro.decodes
         host = np.where(micro.prompt_tokens + micro.decodes > 0, self._fixed_s + requests * self._request_s, 0.0)
-        idle = np.where(host > 0, np.maximum(self._least_s - host - out.sum(axis=1), 0.0), 0.0)
+        least = self._least_s + requests * self._least_request_s
+        idle = np.where(host > 0, np.maximum(least - host - out.sum(axis=1), 0.0), 0.0)
         return np.column_stack([out, host + idle])
 
     def seconds(self, batch: EngineBatch) -> np.ndarray:
@@ -134,7 +139,7 @@ class Steps:
             seconds += self._prefill.at(prompt_tokens, prompt_attended)
         if decodes > 0:
             seconds += self._decode.at(decodes, decode_context)
-        return seconds if seconds > self._least_s else self._least_s
+        return max(seconds, self._least_s + (prompts + decodes) * self._least_request_s)
 
     def decode_run(self, decodes: float, decode_context: float, steps: float) -> float:
         """Seconds of ``steps`` decode steps in a row, the context growing by one token each: a step is linear in its
@@ -144,13 +149,15 @@ class Steps:
         if decodes <= 0 or whole <= 0:
             return 0.0
         batch, start = decodes / self._stages, decode_context / self._stages
+        batch_requests = min(decodes, max(batch, 1.0))
 
         def step(i: int) -> float:
             return self.one(0.0, 0.0, 0.0, 0.0, decodes, decode_context + i * decodes)
 
         # Eager, the first steps may all wait for the host alike.
-        held = bisect_left(range(whole), True, key=lambda i: step(i) > self._least_s) if self._least_s else 0
-        total, i = held * self._least_s, held
+        least = self._least_s + batch_requests * self._least_request_s
+        held = bisect_left(range(whole), True, key=lambda i: step(i) > least) if least else 0
+        total, i = held * least, held
         for node in self._decode.second_after(start + i * batch):
             last = min(int((node - start) // batch), whole - 1)
             if last >= i:
