@@ -386,6 +386,10 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     handover = _first_own(t, c, True, "handover_s") + _first_own(t, c, True, "steps") * step * _kept(t, c)
     # Without a server a prompt waits for nobody but for the engine's own part of its step.
     received = np.where(t.server, REQUEST_S, own["step_s"])
+    # A prompt's kernels are issued one by one, for whoever is alone as for others; of dense models, whose kernels are
+    # few and long, that hides behind them.
+    issued = np.where(t.split, *(_first_own(t, c, split, "width_s") for split in (True, False))) * t.width
+    received = received + np.where(t.server & (t.prefill[:, KINDS.index("experts")] > 0), issued, 0.0)
     start = received + np.where(t.split, handover, _beside(t) * step) + queue
     steady = start + in_turn(prompt, t.steps * tpot, at_once)
     first = np.empty(len(t))
