@@ -254,3 +254,17 @@ def test_a_batch_of_an_old_vllm_waits_for_its_host():
     assert fewer.latency_s.median < 1.3 * eager.latency_s.median
     with pytest.raises(ArgumentError, match="vllm alone, not of trtllm"):
         perfpass.predict_offline("llama-2-70b", "h100", **{**asked, "runtime": "trtllm"}, runtime_version="0.9.0")
+
+
+def test_files_of_llama_cpp_keep_experts_that_were_published_in_mxfp4():
+    """ggml-org's gpt-oss files (MXFP4_MOE, 11.27 and 59.02 GiB): experts as published, all else in Q8_0."""
+    for name, gib in (("gpt-oss-20b", 11.27), ("gpt-oss-120b", 59.02)):
+        q8, f16, q4 = (
+            perfpass.predict_offline(name, "dgx-spark", runtime="llama.cpp", precision=p, input_length=512)
+            for p in ("q8_0", "mxfp4", "q4_k_m")
+        )
+        assert q8.memory.weights_bytes / 2**30 == pytest.approx(gib, rel=0.03)
+        assert q4.memory.weights_bytes > 0.9 * q8.memory.weights_bytes
+        assert q8.token_s.median < f16.token_s.median
+    dense = perfpass.predict_offline("qwen3-30b-a3b", "dgx-spark", runtime="llama.cpp", precision="q8_0")
+    assert dense.memory.weights_bytes > 30e9

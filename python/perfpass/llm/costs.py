@@ -137,6 +137,13 @@ def named_precision(name: str, *, mixture: bool = True) -> tuple[str, str]:
     return found if mixture else (found[1], found[1])
 
 
+def experts_in_file(published: str, precision: str) -> str:
+    """The precision of a mixture's experts in a file of ``precision``, where they were ``published`` in another: files
+    of llama.cpp keep those in mxfp4, whatever their type (of gpt-oss Q8_0 is what llama.cpp calls MXFP4_MOE).
+    """
+    return published if precision in GGUF_BITS and published == "mxfp4" else precision
+
+
 def listed(names: Iterable[str]) -> str:
     """Names of precisions for a sentence; of the file types one stands for all."""
     found = list(names)

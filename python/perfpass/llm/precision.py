@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import Quantization, is_as_stored, named_precision
+from perfpass.llm.costs import Quantization, experts_in_file, is_as_stored, named_precision
 from perfpass.llm.in_use import SERVERS
 from perfpass.llm.serving import check_arithmetic, usable
 
@@ -59,6 +59,7 @@ def loaded(model: LanguageModel, precision: str | None, device: Device, runtime:
     """
     if precision is not None:
         gemm, moe = named_precision(precision, mixture=model.is_mixture)
+        moe = experts_in_file(model.experts_stored_as, moe)
         # Of the experts alone: the rest is in whichever 16 bits the device has.
         return (gemm if gemm == moe else usable(device, gemm)), moe, ""
     stored = model.stored_as, model.experts_stored_as

@@ -13,6 +13,7 @@ from perfpass.llm.costs import (
     PRECISIONS,
     Parallelism,
     Quantization,
+    experts_in_file,
     is_as_stored,
     listed,
     named_precision,
@@ -168,8 +169,10 @@ def stored(model: LanguageModel, settings: Settings, device: Device) -> Stored:
         kind, size = FORMATS[name]
         return Stored(Quantization(kind, kind), sizes | {kind: size}, False, name)
     if settings.runtime == "llama.cpp":
-        own = (model.stored_as, model.experts_stored_as)
-        used = Quantization(*(own if name is None else named_precision(name, mixture=model.is_mixture)))
+        gemm, moe = model.stored_as, model.experts_stored_as
+        if name is not None:
+            gemm, moe = named_precision(name, mixture=model.is_mixture)
+        used = Quantization(gemm, experts_in_file(model.experts_stored_as, moe))
     else:
         used = Quantization(*loaded(model, name, device, settings.runtime)[:2])
     same = is_as_stored(model, used)

@@ -16,7 +16,7 @@ from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm import costs
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import ELEMENT_BYTES, Quantization
+from perfpass.llm.costs import ELEMENT_BYTES, Quantization, experts_in_file
 from perfpass.llm.eager import in_eager_pytorch
 from perfpass.llm.llama_cpp import layers_alone
 from perfpass.llm.memory import alone
@@ -237,7 +237,8 @@ def overflow(b: Batch, sizes: Sizes) -> np.ndarray:
 
 def memory(b: Batch) -> MemoryFit:
     """The memory of one of the devices: whether they hold the weights and a sequence at all, and how many sequences."""
-    stored = Quantization(b.precision, b.precision, "fp32" if b.precision == "fp32" else "fp16")
+    experts = experts_in_file(b.model.experts_stored_as, b.precision)
+    stored = Quantization(b.precision, experts, "fp32" if b.precision == "fp32" else "fp16")
     devices, context = int(b.devices), int(b.input_tokens + b.output_tokens)
     if b.runtime in ON_THE_HOST:
         hosted = {"host_layers": b.host_layers, "host_experts": b.experts_left}

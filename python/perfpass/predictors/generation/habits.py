@@ -17,7 +17,16 @@ import numpy as np
 from perfpass.devices import Device
 from perfpass.errors import ArtefactError
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import ELEMENT_BYTES, Number, Parallelism, Quantization, Step, peak_flops, step_costs
+from perfpass.llm.costs import (
+    ELEMENT_BYTES,
+    Number,
+    Parallelism,
+    Quantization,
+    Step,
+    experts_in_file,
+    peak_flops,
+    step_costs,
+)
 from perfpass.predictors.generation.features import link_bytes_s
 
 _SIXTEEN_BITS = 2.0
@@ -190,7 +199,8 @@ class Parts:
 def stored_as(model: LanguageModel, precision: str) -> Quantization:
     """How a file stores a model: mxfp4 files keep all but the experts in 16 bits."""
     beside = "bf16" if precision == "mxfp4" and model.expert_parameters else precision
-    return Quantization(beside, precision, "fp32" if precision == "fp32" else "fp16")
+    experts = experts_in_file(model.experts_stored_as, precision)
+    return Quantization(beside, experts, "fp32" if precision == "fp32" else "fp16")
 
 
 @dataclass(frozen=True)
