@@ -239,6 +239,17 @@ def test_a_batch_without_a_server_waits_for_the_scheduler_alone():
         assert host_s(replace(old, runtime_version=version), server=False) == (0, 0)
 
 
+def test_a_batch_without_a_server_that_finds_no_room_takes_as_much_longer():
+    """LLM-Inference-Bench, TensorRT-LLM: 64 requests of Llama 2 7B, 2,048 tokens in and out, take 55 ms a token on an H100."""
+    model, gpu, constants = language_model("llama-2-7b"), device("h100"), ServingPredictor.load().constants
+    asked = terms(model, gpu, Serving(2048, 2048, 64.0, "trtllm"), server=False)
+    waiting = float(asked.waiting[0])
+    assert waiting == pytest.approx(1.15, abs=0.05)
+    room = replace(asked, waiting=0 * asked.waiting)
+    found, enough = (float(times(t, constants)["tpot"][0]) for t in (asked, room))
+    assert found == pytest.approx((1 + waiting) * enough) == pytest.approx(55e-3, rel=0.1)
+
+
 def test_a_prompt_without_a_server_waits_for_no_server():
     model, gpu, constants = language_model("llama-3.1-8b"), device("h100"), bounded(prior())
     asked = Serving(128, 128, 1.0, "trtllm")

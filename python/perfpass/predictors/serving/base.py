@@ -400,7 +400,8 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
         found = first_parts(t.take(rows), c, split, tpot[rows], step[rows])
         first[rows] = first_token.with_queue(found, queue[rows], split)
     return {
-        "tpot": tpot,
+        # Of a batch without a server the whole time over its tokens: those that find no room run after the others.
+        "tpot": np.where(t.server, tpot, tpot * (1 + t.waiting)),
         # A request that is alone waits for nobody, however its clients begin.
         "ttft": np.where(t.split, first, np.where(t.prompts > 1.0, np.maximum(first, start + prompt), steady)),
         "steady": steady,
