@@ -240,7 +240,7 @@ def test_a_batch_without_a_server_waits_for_the_scheduler_alone():
 
 
 def test_a_batch_without_a_server_that_finds_no_room_takes_as_much_longer():
-    """LLM-Inference-Bench, TensorRT-LLM: 64 requests of Llama 2 7B, 2,048 tokens in and out, take 55 ms a token on an H100."""
+    """LLM-Inference-Bench, TensorRT-LLM, Llama 2 7B on an H100: 64 requests, 2,048 tokens in and out, 55 ms a token."""
     model, gpu, constants = language_model("llama-2-7b"), device("h100"), ServingPredictor.load().constants
     asked = terms(model, gpu, Serving(2048, 2048, 64.0, "trtllm"), server=False)
     waiting = float(asked.waiting[0])
