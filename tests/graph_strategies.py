@@ -303,7 +303,7 @@ class Writer(Maker):
         return made
 
     def turned(self, x: int) -> int:
-        """The same sizes behind a transpose (of an attention) or a copy, its axes split, joined or left, and an index."""
+        """The same sizes behind a transpose (of an attention) or copy, its axes split, joined or left, an index."""
         shape = (2, 4, 8)
         if self.random.random() < 0.3:
             x = self.step("attention", x, x, x)
