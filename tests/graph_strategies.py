@@ -303,15 +303,24 @@ class Writer(Maker):
         return made
 
     def turned(self, x: int) -> int:
-        """The same sizes behind a transpose, its axes split, joined or left, and an index."""
+        """The same sizes behind a transpose (of an attention) or copy, its axes split, joined or left, an index."""
         shape = (2, 4, 8)
+        if self.random.random() < 0.3:
+            x = self.step("attention", x, x, x)
+            x = self.step("reshape", x) if self.random.random() < 0.5 else x
         x = self.step("transpose", x, shape=(*shape[:-2], shape[-1], shape[-2]))
+        if self.random.random() < 0.5:
+            x = self.step("copy", x, source=self.random.choice(("aten.clone", "aten.contiguous", "aten.copy_", "copy")))
+            if self.random.random() < 0.3:
+                self.step("identity", x, self.step("fill", x), source="alias_after_write")
         joined = self.random.choice((shape, (1, *shape), (shape[0], shape[1] * shape[2]), (2, 2, 2, *shape[2:])))
         x = self.step("reshape", x, shape=joined)
         if self.random.random() < 0.5:
             index = self.given(self.random.choice(((), (1,), (2,))), ("literal", "input"))
             index = self.step("where", index, index) if self.random.random() < 0.3 else index
             x = self.step("gather", x, index)
+        if self.random.random() < 0.2:
+            x = self.step("add", x, self.step("scatter", self.constant(), self.constant(), self.constant()))
         return self.step("reshape", x, shape=shape)
 
     def layer_norm(self, x: int) -> int:

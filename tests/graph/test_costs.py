@@ -191,6 +191,15 @@ def test_a_shared_weight_is_a_parameter_once():
     assert counted.macs.tolist() == [64, 64]
 
 
+def test_a_weight_that_a_transpose_shows_is_of_the_product_that_reads_it():
+    sketch = Sketch()
+    x, w = sketch.tensor("x", [4, 4]), sketch.tensor("w", [4, 4], "weight")
+    sketch.node("transpose", [w], [4, 4], view=1)
+    sketch.node("dense", [x, w], [4, 4])
+    counted = costs.count(sketch.finish())
+    assert counted.weight_bytes.tolist() == [0, 64] and counted.parameters.tolist() == [0, 16]
+
+
 def test_repetition_multiplies_work_and_not_parameters():
     sketch = Sketch()
     x, w = sketch.tensor("x", [4, 4]), sketch.tensor("w", [4, 4], "weight")

@@ -381,6 +381,52 @@ def test_a_transpose_is_copied_where_its_axes_are_joined_next(joined, copies):
     assert_as_the_twin(graph, "torch")
 
 
+@pytest.mark.parametrize(("shown", "copies"), [((), 0), (("reshape",), 0), (("relu",), 1)])
+def test_a_transpose_behind_an_attention_of_a_file_moves_nothing(shown, copies):
+    g = Written()
+    x = g.step("attention", g.x, g.x, g.x)
+    for operator in shown:
+        x = g.step(operator, x)
+    x = g.step("transpose", x, shape=(4, 2, 8))
+    assert g.kernels(g.step("reshape", x, shape=(8, 8)))["transpose"] == copies
+
+
+@pytest.mark.parametrize(
+    ("source", "joined", "written", "runtime", "copies"),
+    [
+        ("aten.clone", False, False, "onnxruntime", 0),
+        ("aten.contiguous", False, False, "tensorrt", 0),
+        ("aten.clone", False, False, "torch", 1),
+        ("aten.clone", False, False, "torch.compile", 1),
+        ("aten.copy_", False, False, "onnxruntime", 1),
+        ("DeepCopy", False, False, "onnxruntime", 1),
+        ("aten.clone", True, False, "onnxruntime", 1),
+        ("aten.clone", False, True, "onnxruntime", 1),
+    ],
+)
+def test_a_copy_that_pytorch_makes_for_itself_is_none_of_what_it_exports(source, joined, written, runtime, copies):
+    g = Written("aten.")
+    x = g.step("transpose", g.x, shape=(4, 2, 8))
+    x = g.step("copy", x, shape=(4, 2, 8), source=source)
+    if written:
+        g.step("identity", x, g.step("fill", x, shape=(4, 2, 8)), shape=(4, 2, 8), source="alias_after_write")
+    out = g.step("reshape", x, shape=(8, 8)) if joined else g.step("relu", x, shape=(4, 2, 8))
+    assert g.kernels(out, runtime)["copy"] == copies
+
+
+@pytest.mark.parametrize(("source", "prefix"), [("zeros", ""), ("zeros", "aten."), ("parameter", "aten.")])
+def test_a_mask_that_no_weight_decides_is_no_kernel_of_compiled_code(source, prefix):
+    """Nor is one that a file begins with a constant; what a parameter decides runs, since it may be trained."""
+    g = Written(prefix)
+    mask = g.weight(4, 8) if source == "parameter" else g.step("fill", shape=(4, 8))
+    mask = g.step("compare", mask, g.number, shape=(4, 8))
+    out = g.step("where", mask, g.x, g.number)
+    assert g.kernels(out, "torch.compile")["compare"] == (source == "parameter")
+    g = Written(prefix)
+    mask = g.step("scatter", g.weight(4, 8), g.number, g.number, shape=(4, 8))
+    assert not g.kernels(g.step("where", mask, g.x, g.number), "torch.compile")["scatter"]
+
+
 @pytest.mark.parametrize("index", [True, False])
 def test_a_fixed_index_is_a_view_and_one_that_is_given_is_not(index):
     graph = _file(("gather", (12, 4, 8)), index=index)

@@ -46,6 +46,26 @@ def test_a_level_that_its_bounds_decide_names_what_makes_them_wide(root, board, 
         assert apart or found.support.reasons
 
 
+def test_a_loop_that_runs_as_often_as_only_a_run_knows_is_said_beside_the_figures(tmp_path):
+    onnx = pytest.importorskip("onnx")
+    helper, kind = onnx.helper, onnx.TensorProto
+    state = [helper.make_tensor_value_info(name, kind.FLOAT, [64, 64]) for name in ("x", "y", "a", "b")]
+    scalars = [
+        helper.make_tensor_value_info(n, t, []) for n, t in (("i", kind.INT64), ("c", kind.BOOL), ("n", kind.INT64))
+    ]
+    nodes = [helper.make_node("MatMul", ["a", "a"], ["b"]), helper.make_node("Identity", ["c"], ["go"])]
+    go = helper.make_tensor_value_info("go", kind.BOOL, [])
+    body = helper.make_graph(nodes, "body", [scalars[0], scalars[1], state[2]], [go, state[3]])
+    trips = helper.make_tensor("five", kind.INT64, [], [5])
+    for name, inputs, constants in (("asked", [state[0], scalars[2]], []), ("known", [state[0]], [trips])):
+        loop = helper.make_node("Loop", ["n" if name == "asked" else "five", "", "x"], ["y"], body=body, name="steps")
+        model = helper.make_model(helper.make_graph([loop], "g", inputs, [state[1]], constants))
+        found = perfpass.predict(model.SerializeToString(), "a100-80gb")
+        said = [reason for reason in found.support.reasons if "counted once" in reason]
+        assert len(said) == (name == "asked")
+        assert found.support.level == "outside" or name == "known"
+
+
 @pytest.mark.parametrize("board", ["v100-sxm2-16gb", "gtx-1080-ti", "mi300x"])
 def test_the_width_that_is_said_is_that_of_the_level(root, board):
     found = perfpass.predict(root / EXAMPLE, board)

@@ -401,10 +401,15 @@ def count(graph: OpGraph, float_as: str | None = None) -> dict[str, list[int]]:
     }
     seen: set[int] = set()
     nodes = [Node(graph, index) for index in range(graph.node_count)]
-    owner: dict[int, int] = {}  # of weights that products read through views: the first of them
+    owner: dict[int, int] = {}  # of weights that products read through views, or behind a transpose: the first of them
+    turned: dict[int, bool] = {}  # whether a transpose is the first to read a tensor
     for node in nodes:
         for t in node.inputs:
-            if (weight := shown_weight(node, t)) >= 0:
+            first = turned.setdefault(t, node.op == "transpose")
+            product = not node.attribute["view"] and node.op in ("matmul", "dense")
+            if product and first and t >= 0:
+                owner.setdefault(t, node.index)
+            elif (weight := shown_weight(node, t)) >= 0:
                 owner.setdefault(weight, node.index)
     for node in nodes:
         read = [weight if (weight := shown_weight(node, t)) >= 0 else t for t in node.inputs]

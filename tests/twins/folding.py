@@ -22,10 +22,13 @@ def takes_shape(graph: OpGraph, node: int) -> bool:
     return graph.op_name(node) == "fill" and not in_place and like
 
 
-def fixed(graph: OpGraph, on_load: bool) -> np.ndarray:
-    """[N] bool: whether a node computes the same for all inputs, and, ``on_load``, when the model is loaded."""
+def fixed(graph: OpGraph, on_load: bool, weights: bool = True) -> np.ndarray:
+    """[N] bool: whether a node computes the same for all inputs, and, ``on_load``, when the model is loaded.
+
+    Without ``weights``: whatever those are. What a scatter writes into or writes is none.
+    """
     producer = graph.producer.tolist()
-    known = {t for t, role in enumerate(graph.tensor_role.tolist()) if ROLES[role] in ("weight", "literal")}
+    roles = [ROLES[role] for role in graph.tensor_role.tolist()]
     found = np.zeros(graph.node_count, dtype=bool)
     for node in range(graph.node_count):
         operator, kind = graph.op_name(node), OPERATOR_CLASSES[OPERATOR_CLASS_OF[graph.op[node]]]
@@ -33,6 +36,7 @@ def fixed(graph: OpGraph, on_load: bool) -> np.ndarray:
         takes = operator != "random" and (bool(read) or kind == "generator")
         if on_load:
             takes &= kind in _ON_LOAD and node not in graph.stated_operators
-        made = all(t in known or (producer[t] >= 0 and found[producer[t]]) for t in read)
+        known = ("weight", "literal") if weights or operator == "scatter" else ("literal",)
+        made = all(roles[t] in known or (producer[t] >= 0 and found[producer[t]]) for t in read)
         found[node] = operator == "shape_of" or (takes and made)
     return found

@@ -70,7 +70,8 @@ class Counter {
         bytes_(graph.tensor_count()),
         last_reader_(graph.tensor_count(), kNone),
         counted_(graph.tensor_count(), 0),
-        owner_(graph.tensor_count(), kNone) {
+        owner_(graph.tensor_count(), kNone),
+        first_reader_(graph.tensor_count(), kNone) {
     for (std::size_t t = 0; t < bytes_.size(); ++t) {
       bytes_[t] = bytes_for(elements_[t], detail::effective_bits(g_.tensor_dtype[t], float_as_));
     }
@@ -151,11 +152,14 @@ class Counter {
     return node.attributes().view == 0 && (node.op() == OpKind::matmul || node.op() == OpKind::dense);
   }
 
-  /// A weight that a product reads through views belongs to the product, not to the first of the views.
+  /// A weight that a product reads through views belongs to the product, not to the first of the views; so does one that
+  /// a transpose shows before a product reads it as it is, as StableHLO has them.
   void claim_weights(const NodeView& node) {
-    if (!is_product(node)) return;
     for (const TensorId t : node.inputs()) {
-      const TensorId weight = detail::weight_behind(g_, t);
+      if (t == kNone) continue;
+      const NodeId first = first_reader_[t] == kNone ? first_reader_[t] = node.id : first_reader_[t];
+      if (!is_product(node)) continue;
+      const TensorId weight = g_.op[first] == OpKind::transpose ? t : detail::weight_behind(g_, t);
       if (weight != kNone && owner_[weight] == kNone) owner_[weight] = node.id;
     }
   }
@@ -301,7 +305,8 @@ class Counter {
   std::vector<std::int64_t> bytes_;     // [T]
   std::vector<NodeId> last_reader_;     // [T], so that a tensor read twice by one node counts once
   std::vector<std::uint8_t> counted_;   // [T], parameters already given to a node
-  std::vector<NodeId> owner_;           // [T], the product that reads a weight through views
+  std::vector<NodeId> owner_;           // [T], the product that reads a weight, through views or behind a transpose
+  std::vector<NodeId> first_reader_;    // [T]
 };
 
 }  // namespace

@@ -39,17 +39,23 @@ bool is_whole(DType type) {
 }
 
 /// Gives nodes that cost no run anything a row that is a view: what moves nothing, and what was computed when the model
-/// was loaded. What files compute of whole numbers and shapes PyTorch has computed in Python before it compiles. Their
-/// bytes stay, since the runtime holds what it computed.
+/// was loaded. What files compute of whole numbers and shapes PyTorch has computed in Python before it compiles; and what
+/// no weight decides, such as a mask, its compiler writes into the kernel that reads it. Their bytes stay, since the
+/// runtime holds what it computed.
 void show(const OpGraph& graph, const Links& links, bool strided, bool folds, bool fuses, OperatorTable& table,
           std::vector<std::int32_t>& row_of) {
   std::map<std::int32_t, std::vector<NodeId>> shown;
   std::vector<std::int32_t> others(table.op.size(), 0);
+  const bool loads = folds && fuses, compiles = fuses && !folds;  // a file that was exported, or a module
+  const std::vector<bool> copies = loads ? detail::copies_for_pytorch(graph, links) : std::vector<bool>();
+  const std::vector<bool> weightless = compiles ? detail::folded_nodes(graph, false) : std::vector<bool>();
   for (NodeId n = 0; n < links.count(); ++n) {
     const std::int32_t row = row_of[n];
     if (row == kNone || table.view[row] != 0) continue;
     const bool indices = fuses && !links.traced(n) && is_whole(static_cast<DType>(table.dtype[row]));
-    if ((strided && detail::by_strides(graph, links, n)) || (links.folded()[n] && (folds || indices))) {
+    const bool moves_nothing = (strided && detail::by_strides(graph, links, n)) || (loads && copies[n]);
+    const bool known = (links.folded()[n] && (folds || indices)) || (compiles && weightless[n]);
+    if (moves_nothing || known) {
       shown[row].push_back(n);
     } else {
       ++others[row];

@@ -37,9 +37,10 @@ inline bool takes_shape(const OpGraph& graph, NodeId n) {
   return source.starts_with("aten.new_") || (source.starts_with("aten.") && source.ends_with("_like"));
 }
 
-/// [N] nodes that shapes and constants alone decide, where `computes` takes them.
+/// [N] nodes that shapes and constants (all, or all but `weights`) alone decide, where `computes` takes them. What a
+/// scatter writes into or writes is no weight, whatever a file calls it: masks begin so.
 template <typename Computes>
-std::vector<bool> fixed(const OpGraph& graph, const Computes& computes) {
+std::vector<bool> fixed(const OpGraph& graph, const Computes& computes, bool weights = true) {
   std::vector<bool> found(graph.node_count());
   for (NodeId n = 0; n < static_cast<NodeId>(found.size()); ++n) {
     bool reads = false;
@@ -47,13 +48,23 @@ std::vector<bool> fixed(const OpGraph& graph, const Computes& computes) {
     for (const TensorId t : takes_shape(graph, n) ? std::span<const TensorId>() : graph.node_inputs(n)) {
       if (t == kNone) continue;
       const NodeId maker = graph.producer[t];
+      const bool counts = weights || graph.tensor_role[t] != TensorRole::weight || graph.op[n] == OpKind::scatter;
+      const bool constant = graph.is_constant(t) && counts;
       reads = true;
-      known = known && (graph.is_constant(t) || (maker != kNone && found[maker]));
+      known = known && (constant || (maker != kNone && found[maker]));
     }
     const bool begins = reads || op_class(graph.op[n]) == OpClass::generator;
     found[n] = graph.op[n] == OpKind::shape_of || (begins && known && computes(n));
   }
   return found;
+}
+
+/// [N] nodes that runtimes compute when a model is loaded; `weights`: also what these decide.
+inline std::vector<bool> folded_nodes(const OpGraph& graph, bool weights) {
+  const auto computes = [&](NodeId n) {
+    return folds(graph.op[n]) && (graph.stated.empty() || !graph.stated.contains(n));
+  };
+  return fixed(graph, computes, weights);
 }
 
 /// Who makes what a node reads and who reads what it makes; kNone where there is none.
@@ -63,9 +74,7 @@ class Links {
       : g_(graph),
         next_(graph.node_count(), kNone),
         readers_(graph.node_count(), 0),
-        folded_(fixed(graph, [&](NodeId n) {
-          return folds(graph.op[n]) && (graph.stated.empty() || !graph.stated.contains(n));
-        })) {
+        folded_(folded_nodes(graph, true)) {
     for (std::size_t e = 0; e < graph.edge_count(); ++e) {
       ++readers_[graph.edge_producer[e]];
       next_[graph.edge_producer[e]] = graph.edge_consumer[e];

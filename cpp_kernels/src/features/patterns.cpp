@@ -519,7 +519,24 @@ bool by_strides(const OpGraph& graph, const Links& links, NodeId n) {
     return fixed && graph.elements(index) == 1;
   }
   const NodeId next = graph.op[n] == transpose ? links.after(n, reshape) : kNone;
-  return next == kNone || !joins_axes(graph, links, next);
+  if (next == kNone || !joins_axes(graph, links, next)) return true;
+  std::vector<NodeId> shown;
+  return !links.traced(n) && links.is(behind_reshapes(links, links.maker(n, 0), shown), attention);
+}
+
+std::vector<bool> copies_for_pytorch(const OpGraph& graph, const Links& links) {
+  std::vector<bool> found(links.count());
+  const auto source = [&](NodeId n) { return graph.strings.at(graph.source_op[n]); };
+  links.each(copy, [&](NodeId n) {
+    const NodeId next = links.after(n, reshape);
+    const bool for_itself = source(n) == "aten.clone" || source(n) == "aten.contiguous";
+    found[n] = for_itself && (next == kNone || !joins_axes(graph, links, next));
+  });
+  links.each(identity, [&](NodeId n) {
+    const NodeId whole = links.maker(n, 0);
+    if (whole != kNone && source(n) == "alias_after_write") found[whole] = false;
+  });
+  return found;
 }
 
 }  // namespace perfpass::detail

@@ -74,7 +74,10 @@ Attentions attentions(const OpGraph& graph, const Links& links, bool fuses);
 /// Two slices of a tensor put together the other way round, along one axis after another.
 Fused rolls(const OpGraph& graph, const Links& links);
 /// Whether a node shows what it reads by other strides: transposes, splits, slices, expansions and one fixed index.
-/// Transposes whose axes are joined next are copied, as torch has to.
+/// Transposes whose axes are joined next are copied, as torch has to, but for those of a file behind an attention.
 bool by_strides(const OpGraph& graph, const Links& links, NodeId n);
+/// [N] copies that PyTorch makes for itself (`contiguous`), of which a file that is exported has nothing: what reads them
+/// is neither a reshape that joins axes, which has to copy, nor a write into a part of them.
+std::vector<bool> copies_for_pytorch(const OpGraph& graph, const Links& links);
 
 }  // namespace perfpass::detail

@@ -74,7 +74,8 @@ Agreement compare(std::span<const std::int64_t> declared, std::span<const std::i
   }
   if (op == OpKind::unknown) {
     throw Error(ErrorCode::shape, start + "the operator is not known here and the file gives no shape for " + output +
-                                      "; run shape inference in the exporting tool, so that the file has one");
+                                      "; run shape inference in the exporting tool, so that the file has one, or "
+                                      "describe the operator in a file for --operators");
   }
   throw Error(ErrorCode::shape,
               start + "the shape of " + output +

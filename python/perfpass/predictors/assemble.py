@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -41,6 +42,8 @@ if TYPE_CHECKING:
     from perfpass.predictors.remedies import AtBatch
 
 _PLANNED = ("precision", "runtime", "layout")  # what a plan of memory asks of inference
+# What readers note of a body that runs as often as only a run knows: the figures are those of one pass.
+_COUNTED_ONCE = re.compile(r"\bcount(?:s|ed) once\b")
 
 
 def predict(
@@ -506,6 +509,8 @@ def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph) -> Support
     found = Support(level, reasons)
     for one in graph.assumed:
         found = found.at_most(level if one.stated or one.exact else "near", one.sentence())
+    for note in filter(_COUNTED_ONCE.search, graph.notes):
+        found = found.at_most("outside", note)
     return found
 
 

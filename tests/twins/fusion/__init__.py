@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATORS
+from twins import folding
 from twins import table as table_twin
 from twins.costs import FLOPS_PER_OUTPUT
 from twins.fusion.activations import gelus, hard_activations, silus
@@ -43,6 +44,7 @@ def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, ru
     free = links.fixed & folds
     if fuses:
         free |= links.fixed & ~links.traced & np.array([_whole(table, row) for row in rows], dtype=bool)
+        free |= _copies_for_pytorch(links) if folds else folding.fixed(graph, on_load=True, weights=False)
     if kind == "gpu" or not folds:
         free |= np.array([_by_strides(links, n) for n in range(len(rows))], dtype=bool)
     table, rows = _show(free, table, rows, np.asarray(graph.core.repeat))
@@ -80,7 +82,27 @@ def _by_strides(links: Links, node: int) -> bool:
             constant = index >= 0 and not links.varies(np.array([index]))[0]
         return bool(constant and prod(links.whole.shape(int(index))) == 1)
     reshaped = links.after(np.array([node]), "reshape")[0] if name == "transpose" else -1
-    return bool(_STRIDED[links.op[node]]) and (reshaped < 0 or not joins_axes(links, reshaped))
+    if not _STRIDED[links.op[node]] or reshaped < 0 or not joins_axes(links, reshaped):
+        return bool(_STRIDED[links.op[node]])
+    made = links.maker(np.array([node]), 0)
+    while links.is_op(made, "reshape")[0] and links.next[made[0]] >= 0:
+        made = links.maker(made, 0)
+    return bool(links.is_op(made, "attention")[0] and not links.traced[node])
+
+
+def _copies_for_pytorch(links: Links) -> np.ndarray:
+    """[N] copies that PyTorch makes for itself: no axes are joined next, and nothing is written into a part of them."""
+    written = {
+        int(links.maker(np.array([node]), 0)[0])
+        for node in links.of("identity")
+        if links.whole.source_op_name(int(node)) == "alias_after_write"
+    }
+    found = np.zeros(len(links.op), dtype=bool)
+    for node in links.of("copy").tolist():
+        reshaped = links.after(np.array([node]), "reshape")[0]
+        for_itself = links.whole.source_op_name(node) in ("aten.clone", "aten.contiguous") and node not in written
+        found[node] = for_itself and (reshaped < 0 or not joins_axes(links, reshaped))
+    return found
 
 
 def _show(
