@@ -102,9 +102,9 @@ def test_more_context_or_sequences_never_fit_better(runtime, data):
 
 def test_servers_fill_a_share_that_can_be_set():
     usual = counted("llama-3.1-8b", "l4", runtime="vllm")
-    assert usual.limit_bytes == 0.9 * device("l4").memory_bytes
+    assert usual.limit_bytes == 0.9 * device("l4").usable_bytes
     assert counted("llama-3.1-8b", "l4", runtime="vllm", utilization=0.5).probability < 0.01
-    whole = device("l4").memory_bytes
+    whole = device("l4").usable_bytes
     static = counted("llama-3.1-8b", "l4", runtime="sglang", utilization=0.5)
     assert static.limit_bytes == 0.5 * whole and static.binding == "mem_fraction_static 0.5"
     free = [counted("llama-3.1-8b", "l4", runtime="trtllm", utilization=share).needed.median for share in (0.9, 0.45)]
@@ -331,7 +331,7 @@ def test_a_network_is_asked_as_predict_answers_it():
     found = perfpass.fit(str(ROOT / "examples" / "resnet50.onnx"), "l4", batch=64)
     one = found.answers[0]
     memory = perfpass.predict(str(ROOT / "examples" / "resnet50.onnx"), "l4", batch=64).memory
-    assert one.needed == memory.in_use and one.probability == memory.probability_fits(device("l4").memory_bytes)
+    assert one.needed == memory.in_use and one.probability == memory.probability_fits(device("l4").usable_bytes)
     assert found.kind == "network" and found.load == {"batch": 64}
     most = one.largest.batch
     assert perfpass.fit(str(ROOT / "examples" / "resnet50.onnx"), "l4", batch=most).answer == "yes"
