@@ -148,7 +148,7 @@ def devices(asked: Question, beyond_bytes: int | None = None) -> Iterator[Change
 
 def device_change(other: Device, probability: float, needed_bytes: float) -> Change:
     """Another device."""
-    text = f"{other.id} ({size(other.memory_bytes)})"
+    text = f"{other.id} ({size(other.usable_bytes)})"
     return Change("device", text, {"device": other.id}, probability, int(needed_bytes))
 
 

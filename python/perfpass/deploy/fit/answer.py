@@ -296,7 +296,7 @@ def _weights_alone(found: Subject, targets: tuple[Device, ...], settings: Settin
     answers = []
     for target in targets:
         share = settings.utilization or 1.0
-        limit = target.memory_bytes * share
+        limit = target.usable_bytes * share
         over = size_on > limit
         answers.append(
             DeviceFit(
@@ -308,7 +308,7 @@ def _weights_alone(found: Subject, targets: tuple[Device, ...], settings: Settin
                 needed=Interval(size_on, size_on, max(size_on, limit), "byte"),
                 limit_bytes=int(limit),
                 limit="",
-                memory_bytes=target.memory_bytes,
+                memory_bytes=target.usable_bytes,
                 parts={"weights": int(size_on)},
                 cache={},
                 reason=f"weights of {size(size_on)} alone are over it"
