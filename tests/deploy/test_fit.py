@@ -73,7 +73,7 @@ def test_a_format_that_is_advised_is_one_that_the_device_computes_in(device):
 
 
 def test_several_devices_are_all_to_hold_it_and_none_asked_are_the_smallest():
-    both = perfpass.fit("llama-3.1-8b", ["l4", "t4"])
+    both = perfpass.fit("llama-3.1-8b", ["l4", "t4"], context=4096)
     assert [one.answer for one in both.answers] == ["yes", "no"] and both.exit_status == 1
     assert "fits on 1 of 2 devices: l4" in both.headline
     assert perfpass.fit("llama-3.1-70b", ["l4", "t4"]).headline == "llama-3.1-70b fits on none of 2 devices"

@@ -38,8 +38,8 @@ class Device:
     all links (NVLink, Infinity Fabric, ports of Ethernet), as vendors state them; 0 where there is none.
     ``link_peers``: others that these lead to, a share to each; 0 where a switch gives any two of them all.
     ``link_group``: devices that a bridge joins, with nothing but PCIe beyond it; 0 where all of a node are joined.
-    ``unified_memory``: it is the CPU's memory as well. ``inline_ecc``: check bits lie in the memory itself and are on as
-    the board is sold.
+    ``unified_memory``: it is the CPU's memory as well. ``inline_ecc``: check bits lie in the memory itself, and ECC is
+    on as the board is sold.
     ``sources`` maps a figure to the title of its source; ``estimated`` names the figures that are not from a source,
     with the reason in ``notes``. ``read_as`` says what was understood where the name asked for was not the device's
     own: the instance type of a cloud, a number of devices; ``others`` are the ids of further devices that a name asked

@@ -39,8 +39,8 @@ _MOST_DOUBLINGS = 4.0
 _HELD = "activations"
 # The square of a time's half-width at which another mix of operators counts once, and the most that it counts.
 _USUAL_SQUARE, _MOST_UNKNOWN = 0.5, 4.0
-# Of squares of widths, what differs little: precisions of one rate (amp, fp16, bf16), runtimes of one framework. By hand, as
-# the distances of `perfpass.predictors.relative`.
+# Of squares of widths, what differs little: precisions of one rate (amp, fp16, bf16), runtimes of one framework. By
+# hand, as the distances of `perfpass.predictors.relative`.
 _SAME_RATE, _SAME_FRAMEWORK = 0.1, 0.25
 _FRAMEWORKS = ("torch",)
 
