@@ -73,7 +73,7 @@ def test_a_format_that_is_advised_is_one_that_the_device_computes_in(device):
 
 
 def test_several_devices_are_all_to_hold_it_and_none_asked_are_the_smallest():
-    both = perfpass.fit("llama-3.1-8b", ["l4", "t4"], context=4096)
+    both = perfpass.fit("llama-3.1-8b", ["l4", "t4"])
     assert [one.answer for one in both.answers] == ["yes", "no"] and both.exit_status == 1
     assert "fits on 1 of 2 devices: l4" in both.headline
     assert perfpass.fit("llama-3.1-70b", ["l4", "t4"]).headline == "llama-3.1-70b fits on none of 2 devices"
@@ -92,8 +92,8 @@ def test_more_context_or_sequences_never_fit_better(runtime, data):
     model = data.draw(st.sampled_from(["llama-3.1-8b", "gemma-3-27b", "deepseek-v3", "qwen3.5-35b-a3b", "mamba-2.8b"]))
     one = counted(model, "h100", context, sequences, runtime=runtime)
     # In logarithms an interval of one width grows narrower with its median: told where hardly any P is left.
-    assert counted(model, "h100", context + more, sequences, runtime=runtime).probability <= one.probability + 1e-8
-    assert counted(model, "h100", context, sequences + 1, runtime=runtime).probability <= one.probability + 1e-8
+    assert counted(model, "h100", context + more, sequences, runtime=runtime).probability <= one.probability + 1e-6
+    assert counted(model, "h100", context, sequences + 1, runtime=runtime).probability <= one.probability + 1e-6
     assert one.needed.low <= one.needed.median <= one.needed.high
     assert counted(model, "h200", context, sequences, runtime=runtime).probability >= one.probability - 1e-12
 
@@ -177,7 +177,7 @@ def test_a_checkpoint_in_fp32_is_served_in_16_bits():
 @pytest.mark.parametrize(
     ("model", "board", "options"),
     [
-        ("llama-3.1-8b", "rtx-4090", {}),
+        ("llama-3.1-8b", "l4", {}),
         ("gpt-oss-20b", "rtx-4090", {"concurrency": 8}),
         ("llama-3.1-8b", "rtx-4090", {"runtime": "llama.cpp", "precision": "q8_0"}),
         ("mistral-7b", "l4", {"runtime": "transformers"}),

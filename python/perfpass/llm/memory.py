@@ -168,12 +168,12 @@ def padding_bytes(model: LanguageModel, split: Parallelism, quantization: Quanti
 
 
 def workspace_high_bytes(model: LanguageModel, device: Device, runtime: str, usual: float) -> float:
-    """What a server's workspace of ``usual`` bytes takes at most, with its kernels' own or vLLM's sampler beside it."""
-    more = _WORKSPACE_HIGH * usual
-    if runtime == "vllm":
-        sampled = _SAMPLED_ON_LARGE if device.usable_bytes >= _LARGE_BYTES else _SAMPLED
-        more = max(more, float(sampled * model.vocabulary * _SAMPLER_BYTES))
-    return usual + more
+    """What a server's workspace of ``usual`` bytes takes at most: its kernels' own, or vLLM's sampler after it."""
+    most = (1 + _WORKSPACE_HIGH) * usual
+    if runtime != "vllm":
+        return most
+    sampled = _SAMPLED_ON_LARGE if device.usable_bytes >= _LARGE_BYTES else _SAMPLED
+    return max(most, float(sampled * model.vocabulary * _SAMPLER_BYTES))
 
 
 def _up(size: float, multiple: int) -> int:
