@@ -116,6 +116,16 @@ def test_another_width_of_numbers_makes_no_other_operators():
     assert lacks(old, replace(old, table=wider))["operators"] > 0.5
 
 
+def test_types_of_16_bits_differ_little_where_both_run_equally_fast():
+    table = operator_table(network(), costs.count(network(), float_as="float16"))
+
+    def precisions(board: str, *names: str) -> float:
+        return lacks(*(Question(table, 4, Way(device(board), name), 0.4) for name in names))["precision"]
+
+    assert 0 < precisions("a100", "amp", "bf16") == precisions("a100", "fp16", "amp_bf16") < 0.2
+    assert precisions("a100", "fp32", "bf16") == 1.0
+
+
 RESNET = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")
 
 

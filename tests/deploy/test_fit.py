@@ -91,8 +91,9 @@ def test_more_context_or_sequences_never_fit_better(runtime, data):
     sequences = data.draw(st.integers(1, 64))
     model = data.draw(st.sampled_from(["llama-3.1-8b", "gemma-3-27b", "deepseek-v3", "qwen3.5-35b-a3b", "mamba-2.8b"]))
     one = counted(model, "h100", context, sequences, runtime=runtime)
-    assert counted(model, "h100", context + more, sequences, runtime=runtime).probability <= one.probability + 1e-12
-    assert counted(model, "h100", context, sequences + 1, runtime=runtime).probability <= one.probability + 1e-12
+    # In logarithms an interval of one width grows narrower with its median: told where hardly any P is left.
+    assert counted(model, "h100", context + more, sequences, runtime=runtime).probability <= one.probability + 1e-6
+    assert counted(model, "h100", context, sequences + 1, runtime=runtime).probability <= one.probability + 1e-6
     assert one.needed.low <= one.needed.median <= one.needed.high
     assert counted(model, "h200", context, sequences, runtime=runtime).probability >= one.probability - 1e-12
 
@@ -102,9 +103,9 @@ def test_more_context_or_sequences_never_fit_better(runtime, data):
 
 def test_servers_fill_a_share_that_can_be_set():
     usual = counted("llama-3.1-8b", "l4", runtime="vllm")
-    assert usual.limit_bytes == 0.9 * device("l4").memory_bytes
+    assert usual.limit_bytes == 0.9 * device("l4").usable_bytes
     assert counted("llama-3.1-8b", "l4", runtime="vllm", utilization=0.5).probability < 0.01
-    whole = device("l4").memory_bytes
+    whole = device("l4").usable_bytes
     static = counted("llama-3.1-8b", "l4", runtime="sglang", utilization=0.5)
     assert static.limit_bytes == 0.5 * whole and static.binding == "mem_fraction_static 0.5"
     free = [counted("llama-3.1-8b", "l4", runtime="trtllm", utilization=share).needed.median for share in (0.9, 0.45)]
@@ -113,11 +114,11 @@ def test_servers_fill_a_share_that_can_be_set():
     shown, basis = shown_in_use(
         Subject("llama-3.1-8b", language_model("llama-3.1-8b")),
         device("l4"),
-        Settings(utilization=0.8),
+        Settings(utilization=0.85),
         Load(8192),
         usual,
     )
-    assert shown.median == 0.8 * whole and basis == "documented settings"
+    assert shown.median == 0.85 * whole and basis == "documented settings"
 
 
 def test_vllm_leaves_what_is_offloaded_on_the_host():
@@ -331,7 +332,7 @@ def test_a_network_is_asked_as_predict_answers_it():
     found = perfpass.fit(str(ROOT / "examples" / "resnet50.onnx"), "l4", batch=64)
     one = found.answers[0]
     memory = perfpass.predict(str(ROOT / "examples" / "resnet50.onnx"), "l4", batch=64).memory
-    assert one.needed == memory.in_use and one.probability == memory.probability_fits(device("l4").memory_bytes)
+    assert one.needed == memory.in_use and one.probability == memory.probability_fits(device("l4").usable_bytes)
     assert found.kind == "network" and found.load == {"batch": 64}
     most = one.largest.batch
     assert perfpass.fit(str(ROOT / "examples" / "resnet50.onnx"), "l4", batch=most).answer == "yes"

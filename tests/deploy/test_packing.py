@@ -6,6 +6,7 @@ import json
 import random
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -16,6 +17,7 @@ from perfpass.deploy.pack import Fleet, Model, Option, Pool, Standing, exact, fl
 from perfpass.deploy.pack.bound import bound
 from perfpass.deploy.pack.bundles import start_prices
 from perfpass.deploy.pack.fleet import WHOLE
+from perfpass.deploy.pack.layout import Problems, table
 from perfpass.deploy.pack.options import assured, instances
 from perfpass.deploy.pack.patterns import patterns, replaces
 from perfpass.deploy.pack.problem import fault
@@ -290,3 +292,10 @@ def test_a_gpu_that_would_hold_a_server_is_told_with_what_the_server_leaves_free
     told = float(option.split(" GPU with ")[1].split(" GiB")[0])
     needed = float(found.problems.reasons[0].split("needs up to ")[1].split(" GiB")[0])
     assert told == pytest.approx(needed / 0.9, rel=1e-3) and "shorter requests" in option
+
+
+def test_what_would_do_is_one_change_or_one_for_each_model_that_has_no_place():
+    told = {"headline": "CANNOT BE PACKED", "found": (), "steps": (), "notes": ()}
+    one = table(SimpleNamespace(**told, problems=Problems(("a: fits nowhere",), ("a: a larger GPU",))))
+    both = table(SimpleNamespace(**told, problems=Problems(("a: fits nowhere", "b: fits nowhere"), ("a: x", "b: y"))))
+    assert "would do, each alone:" in one and "would do, one for each model:" in both

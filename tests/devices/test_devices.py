@@ -224,6 +224,15 @@ def test_a_board_of_two_gpus_is_the_one_that_a_program_sees():
     assert device("m60").memory_bytes == 8 * 2**30
 
 
+def test_check_bits_take_a_sixteenth_of_server_boards_with_gddr():
+    # MiB that nvidia-smi shows of them
+    for name, shown in (("t4", 15_360), ("l40s", 46_068), ("a10", 23_028), ("k80", 11_441), ("p40", 22_919)):
+        board = device(name)
+        assert board.inline_ecc and board.usable_bytes / 2**20 == pytest.approx(shown, rel=0.008), name
+    for name in ("a100-sxm4-80gb", "rtx-4090", "rtx-a6000", "a100:1g.5gb"):  # HBM, ECC off as sold, a slice
+        assert device(name).usable_bytes == device(name).memory_bytes
+
+
 def test_memory_shared_with_the_host_is_said():
     for name in ("jetson-agx-orin-64gb", "gb10", "apple-m2-max", "ryzen-ai-max-plus-395", "mi300a"):
         assert any("memory is shared with" in note for note in device(name).notes), name

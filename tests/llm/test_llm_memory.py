@@ -14,7 +14,14 @@ from perfpass.errors import ArgumentError
 from perfpass.llm import language_model
 from perfpass.llm.costs import Parallelism, Quantization, weight_bytes
 from perfpass.llm.in_use import SYSTEM_LOW_BYTES, filled_share
-from perfpass.llm.memory import likely_sequences, plan, sequence_bytes, workspace_bytes
+from perfpass.llm.memory import (
+    likely_sequences,
+    padding_bytes,
+    plan,
+    sequence_bytes,
+    workspace_bytes,
+    workspace_high_bytes,
+)
 from perfpass.llm.serving import Serving
 
 BF16 = Quantization()
@@ -50,6 +57,31 @@ def test_latents_are_small_and_copied_to_every_rank():
     each = sequence_bytes(model, Parallelism(), BF16, 4096)
     assert each == 4096 * 61 * 576 * 2
     assert sequence_bytes(model, Parallelism(tensor=8), BF16, 4096) == each
+
+
+def test_keys_of_an_indexer_are_kept_in_8_bits_with_scales_whatever_the_cache():
+    model = language_model("deepseek-v3.2")  # 61 layers; latents of 512 + 64, indexer keys of 128
+    for kind, latents in (("bf16", 2 * 576), ("fp8", 512 + 4 * 4 + 2 * 64)):  # vLLM's fp8_ds_mla has 656 bytes
+        held = sequence_bytes(model, Parallelism.of(8), replace(BF16, kv_cache=kind), 4096)
+        assert held == pytest.approx(4096 * 61 * (latents + 128 + 4)), kind
+
+
+def test_kernels_for_experts_in_mxfp4_round_their_widths_up():
+    # GiB that vLLM 0.10 loaded on one H100 (vllm-project/vllm#23278); the file has 60.8
+    model, mxfp4 = language_model("gpt-oss-120b"), Quantization("bf16", "mxfp4")
+    stored = weight_bytes(model, Parallelism(), mxfp4)
+    loaded = stored + padding_bytes(model, Parallelism(), mxfp4, device("h100"))
+    assert stored / 2**30 < 61 and loaded / 2**30 == pytest.approx(65.97, rel=0.003)
+    assert padding_bytes(model, Parallelism(), mxfp4, device("b200")) > loaded - stored  # both widths to 256
+    assert padding_bytes(model, Parallelism(), BF16, device("h100")) == 0
+
+
+def test_a_server_that_samples_of_a_large_vocabulary_may_need_more_than_its_layers():
+    model = language_model("gpt-oss-120b")
+    for board, requests in (("h100", 1024), ("l40s", 256)):
+        assert workspace_high_bytes(model, device(board), "vllm", 1e8) == requests * 201_088 * 30
+        assert workspace_high_bytes(model, device(board), "vllm", 1e10) == 2e10
+    assert workspace_high_bytes(model, device("h100"), "sglang", 1e9) == 2e9
 
 
 def test_a_window_keeps_its_own_tokens():

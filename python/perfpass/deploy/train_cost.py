@@ -273,7 +273,7 @@ def train_cost(
         layout=layout,
         recipe=recipe,
         predicted=found,
-        memory_bytes=board.memory_bytes,
+        memory_bytes=board.usable_bytes,
         tokens_per_step=per_step,
         tokens=tokens,
         hours=cost.hours,

@@ -20,11 +20,11 @@ def larger(device: Device, beyond_bytes: int | None = None) -> Iterator[Device]:
     """Larger slices of the same GPU and the GPU itself, then boards of its vendor, then others; the least memory first,
     one for each size. ``beyond_bytes``: what they have more than, else the device's own memory.
     """
-    least = device.memory_bytes if beyond_bytes is None else beyond_bytes
+    least = device.usable_bytes if beyond_bytes is None else beyond_bytes
     seen: set[int] = set()
     for other in (*_of_the_same(device), *boards(device)):
-        rounded = round(other.memory_bytes / 2**30)
-        if other.memory_bytes > least and rounded not in seen:
+        rounded = round(other.usable_bytes / 2**30)
+        if other.usable_bytes > least and rounded not in seen:
             seen.add(rounded)
             yield other
 
@@ -71,7 +71,7 @@ def boards(device: Device) -> list[Device]:
         and (one.compute_capability or (9, 0)) >= _LEAST_CAPABILITY
         and one.vendor in (*_VENDORS, device.vendor)
     ]
-    return sorted(found, key=lambda one: (one.vendor != device.vendor, one.memory_bytes, _is_old(one), one.id))
+    return sorted(found, key=lambda one: (one.vendor != device.vendor, one.usable_bytes, _is_old(one), one.id))
 
 
 def _is_old(one: Device) -> bool:

@@ -19,6 +19,11 @@ PRECISIONS: tuple[str, ...] = ("fp64", "fp32", "tf32", "fp16", "bf16", "fp8", "i
 IDLE_SHARE_GPU = 0.12
 IDLE_SHARE_CPU = 0.25
 
+# What ECC takes of GDDR, which has no room of its own for check bits: nvidia-smi shows 15,360 of 16,384 MiB of a T4,
+# 46,068 of 49,152 MiB of an L40S. What PyTorch calls total capacity when it runs out is this less the driver's share
+# (14.56 GiB of a T4, 44.4 of an L40S, 21.99 of an A10G, 22.38 of a P40, 11.17 of half a K80).
+INLINE_ECC_SHARE = 1 / 16
+
 # How the title of a source begins where none was opened: the figure is from general knowledge.
 UNREAD = "not read again"
 
@@ -33,7 +38,8 @@ class Device:
     all links (NVLink, Infinity Fabric, ports of Ethernet), as vendors state them; 0 where there is none.
     ``link_peers``: others that these lead to, a share to each; 0 where a switch gives any two of them all.
     ``link_group``: devices that a bridge joins, with nothing but PCIe beyond it; 0 where all of a node are joined.
-    ``unified_memory``: it is the CPU's memory as well.
+    ``unified_memory``: it is the CPU's memory as well. ``inline_ecc``: check bits lie in the memory itself, and ECC is
+    on as the board is sold.
     ``sources`` maps a figure to the title of its source; ``estimated`` names the figures that are not from a source,
     with the reason in ``notes``. ``read_as`` says what was understood where the name asked for was not the device's
     own: the instance type of a cloud, a number of devices; ``others`` are the ids of further devices that a name asked
@@ -70,6 +76,7 @@ class Device:
     parent: str | None = None
     mig_profile: str | None = None
     unified_memory: bool = False
+    inline_ecc: bool = False
     aliases: tuple[str, ...] = ()
     sources: dict[str, str] = field(default_factory=dict, hash=False)
     estimated: tuple[str, ...] = ()
@@ -85,6 +92,11 @@ class Device:
         from perfpass.devices.mig import geometry
 
         return geometry(self.mig_geometry)
+
+    @property
+    def usable_bytes(self) -> int:
+        """The memory without check bits that lie in it: one byte in 16 (`INLINE_ECC_SHARE`)."""
+        return self.memory_bytes - int(INLINE_ECC_SHARE * self.memory_bytes) * self.inline_ecc
 
     @property
     def unread(self) -> str:
@@ -177,6 +189,7 @@ class Device:
             "memory_bytes": self.memory_bytes,
             "memory_type": self.memory_type,
             "unified_memory": self.unified_memory,
+            "inline_ecc": self.inline_ecc,
             "memory_bandwidth_bytes_s": self.memory_bandwidth_bytes_s,
             "l2_bytes": self.l2_bytes,
             "l3_bytes": self.l3_bytes,

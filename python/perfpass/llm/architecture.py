@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 FP32_BYTES = 4.0
 
 
+_SCALED_8_BITS = 1 + 4 / 128  # bytes a number, as DeepSeek's kernels read them
+
+
 @dataclass(frozen=True)
 class Attention:
     """Softmax attention of one layer.
@@ -80,6 +83,21 @@ class Attention:
         if self.is_latent:
             return self.kv_rank + self.rope_dim
         return self.kv_heads * (self.head_dim + self.value_dim)
+
+    def served_bytes(self, element: float) -> float:
+        """Bytes of a token's keys and values (or latents) in a server, ``element`` bytes a number, unsplit.
+
+        Latents in 8 bits that an indexer chooses from have an fp32 scale for 128 and keep the rotated part in 16 bits
+        (vLLM's fp8_ds_mla, 656 bytes of DeepSeek-V3.2).
+        """
+        if self.is_latent and self.top_k and element == 1.0:
+            return self.kv_rank * _SCALED_8_BITS + 2.0 * self.rope_dim
+        return self.cache_elements * element
+
+    @property
+    def indexer_bytes(self) -> float:
+        """Bytes of a token's indexer keys in a server: 8 bits with an fp32 scale for 128, whatever the cache's type."""
+        return self.index_dim * _SCALED_8_BITS if self.top_k else 0.0
 
 
 @dataclass(frozen=True)

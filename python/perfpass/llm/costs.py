@@ -623,8 +623,7 @@ def cache_bytes(
             a = layer.keeps
             seen = np.minimum(context, a.window) if a.window else context
             split = 1 if a.is_latent else min(parallelism.tensor, a.kv_heads)
-            index = a.index_dim if a.top_k else 0
-            total += count * seen * (a.cache_elements / split + index) * size
+            total += count * seen * (a.served_bytes(size) / split + a.indexer_bytes)
         if layer.recurrence:
             total += count * layer.recurrence.kept_bytes(quantization.activation_bytes) / parallelism.tensor
     return total * sequences / parallelism.pipeline

@@ -282,7 +282,7 @@ def in_eager_pytorch(
     fits where the allocator finds room for all sequences at once in those.
     """
     asked: dict[str, Any] = {"sequences": sequences, "prompt": prompt, "answer": answer, "devices": devices}
-    whole, least = float(device.memory_bytes), CONTEXT_SHARES[0] * CONTEXT_BYTES
+    whole, least = float(device.usable_bytes), CONTEXT_SHARES[0] * CONTEXT_BYTES
     # A program may have all of a device but its context.
     usual, spare = whole_bytes(device) - CONTEXT_BYTES, whole_bytes(device) - least
     twice = peaks(model, quantization, **asked, held_twice=True, room_bytes=usual)

@@ -126,7 +126,7 @@ def filled_share(runtime: str, gpus: int) -> float:
 
 def whole_bytes(device: Device, share: float = 1.0) -> float:
     """The memory that a program can have of a device: a share, and of unified memory what the system leaves."""
-    return share * device.memory_bytes - (SYSTEM_LOW_BYTES if device.unified_memory else 0.0)
+    return share * device.usable_bytes - (SYSTEM_LOW_BYTES if device.unified_memory else 0.0)
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,8 @@ def given_by_default(device: Device) -> Given:
     """Of an Apple chip what Metal recommends as a working set (recommendedMaxWorkingSetSize), else `whole_bytes`."""
     if device.vendor != "Apple" or not device.unified_memory:
         return Given(whole_bytes(device))
-    share = _METAL_SMALL if device.memory_bytes < _METAL_LARGE_BYTES else _METAL_SHARE
-    return Given(share * device.memory_bytes, "Metal's default", "sysctl iogpu.wired_limit_mb")
+    share = _METAL_SMALL if device.usable_bytes < _METAL_LARGE_BYTES else _METAL_SHARE
+    return Given(share * device.usable_bytes, "Metal's default", "sysctl iogpu.wired_limit_mb")
 
 
 def room(runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None) -> Room:

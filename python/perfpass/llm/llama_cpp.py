@@ -62,7 +62,7 @@ def layers_alone(
     elif weights + cache + usual + RUNTIME_BYTES > whole:
         reason = f"it fits only with steps shorter than {STEP_TOKENS} tokens (-ub) and nothing else on the device"
     elif weights + cache + usual + RUNTIME_BYTES > by_itself.bytes:
-        reason = f"it fits into {size(device.memory_bytes)}, but {by_itself.words}"
+        reason = f"it fits into {size(device.usable_bytes)}, but {by_itself.words}"
     single = (weights, weights, weights), (least, usual, usual), (RUNTIME_LOW_BYTES, RUNTIME_BYTES, RUNTIME_BYTES)
     use = held_whole(Parts(weights=single[0], cache=cache, each=cache, workspace=single[1], runtime=single[2]))
     if fits and not reason and use.least.high > by_itself.bytes:
@@ -97,5 +97,5 @@ def _layers_held(
     outside = weight_bytes(model, together, quantization, tables=0)
     cache = sequence_bytes(model, together, quantization, context, block_tokens=BLOCK_TOKENS)
     each = (outside + cache) / model.layer_count
-    room = devices * (device.memory_bytes - RUNTIME_BYTES - step)
+    room = devices * (device.usable_bytes - RUNTIME_BYTES - step)
     return min(max(0, math.floor(room / each)), model.layer_count - 1)

@@ -60,6 +60,15 @@ _TUNED_SHARE, _FADING = 2 / 3, 0.7
 # What kernels pad their packed weights by, at most; by hand.
 _PADDING = 0.02
 _LOGIT_BYTES = 4.0
+# What vLLM's sampler held while memory was profiled, in 2025: of so many requests (`max_num_seqs`, by default more on
+# boards from 70 GiB on: engine/arg_utils.py), for every entry of the vocabulary logits in 16 and in 32 bits, sorted
+# values with places in 64 bits, probabilities, running sums and what is scattered back
+# (v1/sample/ops/topk_topp_sampler.py). Beside weights it took 7.4 GiB of an H100 (#23278, gpt-oss-120b).
+_SAMPLED, _SAMPLED_ON_LARGE, _LARGE_BYTES, _SAMPLER_BYTES = 256, 1024, 70 * 2**30, 2 + 4 + 4 + 8 + 4 + 4 + 4
+# What servers round the widths of mxfp4 experts up to (vLLM's and SGLang's quantization/mxfp4.py): the hidden size to
+# 256, the width on a rank to 256 where FlashInfer or AITER multiplies (Blackwell, AMD), to 128 by Marlin's kernels.
+# vLLM 0.10.1 loaded 65.97 GiB of gpt-oss-120b on an H100 (vllm-project/vllm#23278), whose file has 60.8.
+_HIDDEN_MULTIPLE, _WIDTH_MULTIPLE, _MARLIN_WIDTH_MULTIPLE = 256, 256, 128
 
 
 @dataclass(frozen=True)
@@ -135,13 +144,40 @@ def sequence_bytes(
             if a.window and a.window < context:
                 tokens = min(context, a.window + block_tokens)
             paged = math.ceil(tokens / block_tokens) * block_tokens
-            per_token = float(a.cache_elements)
+            per_token = a.served_bytes(element)
             if not a.is_latent:
                 per_token *= math.ceil(a.kv_heads / split.tensor) / a.kv_heads
-            total += count * paged * (per_token + (a.index_dim if a.top_k else 0)) * element
+            total += count * paged * (per_token + a.indexer_bytes)
         if layer.recurrence:
             total += count * layer.recurrence.kept_bytes(quantization.activation_bytes) / split.tensor
     return total * math.ceil(model.layer_count / split.pipeline) / model.layer_count
+
+
+def padding_bytes(model: LanguageModel, split: Parallelism, quantization: Quantization, device: Device) -> float:
+    """What servers' kernels add on one GPU to experts in mxfp4 by rounding their widths up; 0 in other precisions."""
+    if quantization.moe != "mxfp4":
+        return 0.0
+    marlin = device.vendor == "NVIDIA" and "fp4" not in device.peak_flops
+    multiple, total = _MARLIN_WIDTH_MULTIPLE if marlin else _WIDTH_MULTIPLE, 0.0
+    for count, layer in model.layers:
+        if e := layer.experts:
+            width = e.width / split.expert_tensor
+            padded = _up(e.model_width, _HIDDEN_MULTIPLE) * _up(width, multiple) - e.model_width * width
+            total += count * e.count / split.expert * e.matrices * padded
+    return total * ELEMENT_BYTES["mxfp4"] / split.pipeline
+
+
+def workspace_high_bytes(model: LanguageModel, device: Device, runtime: str, usual: float) -> float:
+    """What a server's workspace of ``usual`` bytes takes at most: its kernels' own, or vLLM's sampler after it."""
+    most = (1 + _WORKSPACE_HIGH) * usual
+    if runtime != "vllm":
+        return most
+    sampled = _SAMPLED_ON_LARGE if device.usable_bytes >= _LARGE_BYTES else _SAMPLED
+    return max(most, float(sampled * model.vocabulary * _SAMPLER_BYTES))
+
+
+def _up(size: float, multiple: int) -> int:
+    return math.ceil(size / multiple) * multiple
 
 
 def workspace_bytes(
@@ -189,7 +225,8 @@ def plan(
         raise ArgumentError(f"utilization must be above 0 and at most 1, got {utilization!r}")
     if chunk_tokens < 1:
         raise ArgumentError(f"chunk_tokens must be at least 1, got {chunk_tokens}")
-    weights = weight_bytes(model, split, quantization) + beside.weights_bytes
+    weights = weight_bytes(model, split, quantization) + padding_bytes(model, split, quantization, device)
+    weights += beside.weights_bytes
     each = sequence_bytes(model, split, quantization, context, block_tokens=block_tokens) + beside.sequence_bytes
     tokens = min(chunk_tokens, max(context, 1))
     workspace = workspace_bytes(model, split, tokens, element_bytes=quantization.activation_bytes)
@@ -229,7 +266,7 @@ def served(model: LanguageModel, device: Device, serving: Serving, beside: Besid
     ranks = serving.workers * split.attention_data
     wanted = math.ceil(serving.decoded / split.attention_data)
     fit = _fit(found, wanted, ranks, length, serving.quantization)
-    return _with_use(fit, found, device, serving.runtime, split.gpus)
+    return _with_use(fit, found, model, device, serving.runtime, split.gpus)
 
 
 def with_room(model: LanguageModel, device: Device, serving: Serving) -> Device:
@@ -238,8 +275,8 @@ def with_room(model: LanguageModel, device: Device, serving: Serving) -> Device:
     found = plan(model, device, serving.parallelism, serving.quantization, context=length)
     wanted = math.ceil(serving.decoded / serving.parallelism.attention_data)
     held = found.weights_bytes + found.workspace_bytes + found.runtime_bytes + wanted * found.cache_per_sequence_bytes
-    kept = device.memory_bytes - whole_bytes(device)
-    return replace(device, memory_bytes=max(device.memory_bytes, math.ceil(held / UTILIZATION + kept)))
+    least = math.ceil(held / UTILIZATION + device.usable_bytes - whole_bytes(device))
+    return device if least <= device.usable_bytes else replace(device, memory_bytes=least, inline_ecc=False)
 
 
 def alone(
@@ -254,11 +291,14 @@ def alone(
 ) -> MemoryFit:
     """The memory of each of ``devices`` that hold a model by tensor parallelism and run one batch without a server."""
     found = plan(model, device, Parallelism.of(devices), quantization, context=context)
-    return _with_use(_fit(found, sequences, 1, context, quantization), found, device, runtime, devices)
+    return _with_use(_fit(found, sequences, 1, context, quantization), found, model, device, runtime, devices)
 
 
-def _with_use(fit: MemoryFit, found: ServingMemory, device: Device, runtime: str, gpus: int) -> MemoryFit:
+def _with_use(
+    fit: MemoryFit, found: ServingMemory, model: LanguageModel, device: Device, runtime: str, gpus: int
+) -> MemoryFit:
     """``fit`` with the intervals of what is needed, alive, reserved and in use."""
+    workspace_high = workspace_high_bytes(model, device, runtime, found.workspace_bytes)
     parts = Parts(
         weights=(found.least_weights_bytes, found.weights_bytes, (1 + _PADDING) * found.weights_bytes),
         cache=fit.cache_bytes,
@@ -266,7 +306,7 @@ def _with_use(fit: MemoryFit, found: ServingMemory, device: Device, runtime: str
         workspace=(
             found.least_bytes - found.least_weights_bytes - RUNTIME_LOW_BYTES,
             found.workspace_bytes,
-            (1 + _WORKSPACE_HIGH) * found.workspace_bytes,
+            workspace_high,
         ),
         runtime=(RUNTIME_LOW_BYTES, RUNTIME_BYTES, RUNTIME_HIGH_BYTES),
     )

@@ -61,7 +61,7 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
         "format": FORMAT,
         "version": VERSION,
         "perfpass": __version__,
-        "device": {"id": device.id, "name": device.name, "memory_bytes": device.memory_bytes},
+        "device": {"id": device.id, "name": device.name, "memory_bytes": device.usable_bytes},
         "runtime": runtime,
         "precision": way.precision,
         "coverage": COVERAGE,

@@ -22,14 +22,14 @@ def judged(found: Prediction, device: Device, memory: MemoryOf, *, batch_is_free
     """
     processes = found.workload.get("processes") or 1
     peak = together(found.peak_memory_bytes, processes, driver_bytes(device))
-    answer = fits(peak, device.memory_bytes)
+    answer = fits(peak, device.usable_bytes)
     verdict = MemoryVerdict(
         fits=answer,
         needed_bytes=int(peak.median),
         needed_high_bytes=int(peak.high),
-        available_bytes=device.memory_bytes,
+        available_bytes=device.usable_bytes,
         remedies=() if answer == "yes" else _remedies(found, processes, device, memory, batch_is_free),
-        probability=peak.probability_fits(device.memory_bytes),
+        probability=peak.probability_fits(device.usable_bytes),
     )
     support = found.support
     if answer != "yes":
@@ -78,4 +78,4 @@ def _remedies(
 
 
 def _fit_together(found: Prediction, processes: int, device: Device) -> bool:
-    return fits(together(found.peak_memory_bytes, processes, driver_bytes(device)), device.memory_bytes) == "yes"
+    return fits(together(found.peak_memory_bytes, processes, driver_bytes(device)), device.usable_bytes) == "yes"

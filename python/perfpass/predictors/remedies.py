@@ -67,7 +67,7 @@ class Question:
         return (chance, found.median) if chance >= self.confidence else None
 
     def _available(self, device: Device | None) -> float:
-        return device.memory_bytes if device is not None else self.available_bytes or self.device.memory_bytes
+        return device.usable_bytes if device is not None else self.available_bytes or self.device.usable_bytes
 
     def largest_batch(self) -> int | None:
         """The largest batch that fits; None where 1 does not, or the batch is not free."""
@@ -148,7 +148,7 @@ def devices(asked: Question, beyond_bytes: int | None = None) -> Iterator[Change
 
 def device_change(other: Device, probability: float, needed_bytes: float) -> Change:
     """Another device."""
-    text = f"{other.id} ({size(other.memory_bytes)})"
+    text = f"{other.id} ({size(other.usable_bytes)})"
     return Change("device", text, {"device": other.id}, probability, int(needed_bytes))
 
 

@@ -178,7 +178,7 @@ def _language(
         answers.append(_answered(ask, need, whole=bool(targets)))
     notes = [*found.notes, *filter(None, changed)]
     notes += [
-        f"{one.id} is counted with {size(one.memory_bytes)}, the most it is sold with (a device file has yours); "
+        f"{one.id} is counted with {size(one.usable_bytes)}, the most it is sold with (a device file has yours); "
         + by_itself
         for one in targets
         if (by_itself := given_by_default(one).words)
@@ -239,7 +239,7 @@ def _answered(ask: Ask, need: Need, *, whole: bool) -> DeviceFit:
         needed=need.needed,
         limit_bytes=int(need.limit_bytes),
         limit=need.binding,
-        memory_bytes=ask.device.memory_bytes,
+        memory_bytes=ask.device.usable_bytes,
         parts={
             "weights": int(need.weights),
             "cache": int(need.cache_bytes),
@@ -296,7 +296,7 @@ def _weights_alone(found: Subject, targets: tuple[Device, ...], settings: Settin
     answers = []
     for target in targets:
         share = settings.utilization or 1.0
-        limit = target.memory_bytes * share
+        limit = target.usable_bytes * share
         over = size_on > limit
         answers.append(
             DeviceFit(
@@ -308,7 +308,7 @@ def _weights_alone(found: Subject, targets: tuple[Device, ...], settings: Settin
                 needed=Interval(size_on, size_on, max(size_on, limit), "byte"),
                 limit_bytes=int(limit),
                 limit="",
-                memory_bytes=target.memory_bytes,
+                memory_bytes=target.usable_bytes,
                 parts={"weights": int(size_on)},
                 cache={},
                 reason=f"weights of {size(size_on)} alone are over it"

@@ -32,14 +32,14 @@ def anywhere(
     """Every board asked; ``holds`` gives the probability and the bytes where it fits, ``runs`` whether more memory is
     all that is missing. ``first``: of which vendor.
     """
-    every = sorted(boards(first), key=lambda one: one.memory_bytes)
+    every = sorted(boards(first), key=lambda one: one.usable_bytes)
     held = {one.id: found for one in every if (found := holds(one)) is not None}
     smallest = tuple(one for one, _ in nearest(first, lambda one: held.get(one.id), 0))
-    least = min((one.memory_bytes for one in smallest), default=float("inf"))
-    less = [one for one in every if one.id not in held and one.memory_bytes < least]
+    least = min((one.usable_bytes for one in smallest), default=float("inf"))
+    less = [one for one in every if one.id not in held and one.usable_bytes < least]
 
     def order(one: Device) -> tuple[bool, int, float]:
-        return one.vendor == first.vendor, one.memory_bytes, one.memory_bandwidth_bytes_s
+        return one.vendor == first.vendor, one.usable_bytes, one.memory_bandwidth_bytes_s
 
     below = next((one for one in sorted(less, key=order, reverse=True) if runs(one)), None)
     prices = read_prices()
@@ -50,5 +50,5 @@ def anywhere(
                 usd = price(one, prices).usd_per_hour
             except DeviceError:
                 usd = None
-            known.append(Board(one.id, one.memory_bytes, held[one.id][0], int(held[one.id][1]), usd))
+            known.append(Board(one.id, one.usable_bytes, held[one.id][0], int(held[one.id][1]), usd))
     return Found(smallest, tuple(known), below)

@@ -288,4 +288,4 @@ def held_by(ask: Ask, other: Device) -> Need | None:
 def _devices(ask: Ask) -> Iterator[Change]:
     for other, held in nearest(ask.device, lambda one: held_by(ask, one)):
         each = f"{ask.settings.gpus} x " if ask.settings.gpus > 1 else ""
-        yield _change("device", f"{each}{other.id} ({size(other.memory_bytes)})", {"device": other.id}, held)
+        yield _change("device", f"{each}{other.id} ({size(other.usable_bytes)})", {"device": other.id}, held)

@@ -29,7 +29,7 @@ from perfpass.llm.in_use import Parts
 from perfpass.prediction import Interval
 
 _GIB = 2.0**30
-_PADDING, _WORKSPACE_HIGH = 0.02, 1.0  # as `perfpass.llm.memory` has them
+_PADDING = 0.02  # as `perfpass.llm.memory` has it
 
 
 @dataclass(frozen=True)
@@ -105,12 +105,12 @@ def _paged(model: LanguageModel, split: Parallelism, context: int, element: floa
         if a := layer.keeps:
             tokens = min(context, a.window + memory.BLOCK_TOKENS) if a.window else context
             paged = math.ceil(tokens / memory.BLOCK_TOKENS) * memory.BLOCK_TOKENS
-            each = float(a.cache_elements)
+            each = a.served_bytes(element)
             if not a.is_latent:
                 each *= math.ceil(a.kv_heads / split.tensor) / a.kv_heads
-            found[cache.kind_of(a)] = found.get(cache.kind_of(a), 0.0) + count * paged * each * element * share
+            found[cache.kind_of(a)] = found.get(cache.kind_of(a), 0.0) + count * paged * each * share
             if a.top_k:
-                found["indexer keys"] = found.get("indexer keys", 0.0) + count * paged * a.index_dim * element * share
+                found["indexer keys"] = found.get("indexer keys", 0.0) + count * paged * a.indexer_bytes * share
         for kind, size in cache.states(layer, element if element >= 2 else 2.0):
             found[kind] = found.get(kind, 0.0) + count * size * share / split.tensor
     return found
@@ -119,7 +119,9 @@ def _paged(model: LanguageModel, split: Parallelism, context: int, element: floa
 def _server(model: LanguageModel, device: Device, settings: Settings, load: Load, loaded: Stored, kind: str) -> Need:
     split = settings.split
     offload = settings.offload_gib * _GIB
-    low, usual, high = (max(0.0, size - offload) for size in _weights(model, split, loaded))
+    padding = memory.padding_bytes(model, split, loaded.quantization, device)
+    sizes = zip(_weights(model, split, loaded), (0.0, padding, padding), strict=True)
+    low, usual, high = (max(0.0, size + more - offload) for size, more in sizes)
     each = _paged(model, split, load.context, cache.TYPES[kind])  # checked where it is asked for
     kept = {name: load.sequences * size for name, size in each.items()}
     wide = loaded.quantization.activation_bytes
@@ -129,7 +131,7 @@ def _server(model: LanguageModel, device: Device, settings: Settings, load: Load
         weights=(low, usual, high),
         cache=cache.total(kept),
         each=cache.total(each),
-        workspace=(least, step, (1 + _WORKSPACE_HIGH) * step),
+        workspace=(least, step, memory.workspace_high_bytes(model, device, settings.runtime, step)),
         runtime=(memory.RUNTIME_LOW_BYTES, memory.RUNTIME_BYTES, memory.RUNTIME_HIGH_BYTES),
     )
     room = in_use.room(settings.runtime, device, settings.gpus, parts, settings.utilization)
@@ -311,7 +313,7 @@ def shown_in_use(subject: Subject, device: Device, settings: Settings, load: Loa
     kept = replace(stored(subject.language, settings, device).quantization, kv_cache=found.cache_type)
     sizes: dict[str, Any] = {"sequences": load.sequences, "prompt": prompt, "answer": answer}
     eager = in_eager_pytorch(subject.language, device, settings.gpus, kept, **sizes)
-    one, whole = eager.in_use or found.needed, float(device.memory_bytes)
+    one, whole = eager.in_use or found.needed, float(device.usable_bytes)
     # An allocator that runs out gives back what it holds beyond live tensors, so no more than the device is shown.
     median, low, high = (min(bound, whole) for bound in (one.median, one.low, one.high))
     return Interval(median, low, high, one.unit, one.coverage), eager.basis

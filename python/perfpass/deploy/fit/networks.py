@@ -92,8 +92,8 @@ def fitted(network: Network, device: Device, workload: Workload) -> tuple[Device
     """The answer, and the prediction that it is made of. Raises as `perfpass.predict`."""
     found = network.predicted(device)
     need = found.memory.in_use
-    chance = found.memory.probability_fits(device.memory_bytes)
-    answer = answer_on_fit(chance, workload.confidence, possible=need.low <= device.memory_bytes)
+    chance = found.memory.probability_fits(device.usable_bytes)
+    answer = answer_on_fit(chance, workload.confidence, possible=need.low <= device.usable_bytes)
     asked = network.question(device, need)
     most = asked.largest_batch()
     fit = DeviceFit(
@@ -103,9 +103,9 @@ def fitted(network: Network, device: Device, workload: Workload) -> tuple[Device
         answer=answer,
         probability=chance,
         needed=need,
-        limit_bytes=device.memory_bytes,
+        limit_bytes=device.usable_bytes,
         limit="",
-        memory_bytes=device.memory_bytes,
+        memory_bytes=device.usable_bytes,
         parts={name: int(value) for name, value in found.breakdown["memory_bytes"].items() if value >= 1},
         cache={},
         largest=Largest(batch=most),
@@ -118,7 +118,7 @@ def fitted(network: Network, device: Device, workload: Workload) -> tuple[Device
 def _reason(need: Interval, device: Device, answer: Answer) -> str:
     if answer == "yes":
         return ""
-    has = size(device.memory_bytes)
+    has = size(device.usable_bytes)
     if answer == "no":
         return f"{size(need.median)} are likely in use, and there are {has}"
     return f"{size(need.median)} are likely in use, but up to {size(need.high)} possible in {has}"

@@ -171,7 +171,7 @@ def _option(content: Mapping[str, Any], device: str, whole: str, pool: int) -> O
     instance = gpu if profile == WHOLE else gpu.mig_slice(profile)
     memory = _interval(content["peak_memory_bytes"])
     # The driver's share is in what a whole GPU has in use, and not in a slice's memory.
-    available = instance.memory_bytes + (driver_bytes(target) - driver_bytes(instance))
+    available = instance.usable_bytes + (driver_bytes(target) - driver_bytes(instance))
     return Option(
         pool=pool,
         profile=profile,

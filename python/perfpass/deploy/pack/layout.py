@@ -209,7 +209,8 @@ def table(layout: Layout) -> str:
     if layout.problems:
         lines += ["", *rest] if (rest := [item(one) for one in layout.problems.reasons[1:]]) else []
         if layout.problems.would_do:
-            lines += ["", "  would do, each alone:", *(item(one) for one in layout.problems.would_do)]
+            alone = "one for each model" if rest else "each alone"
+            lines += ["", f"  would do, {alone}:", *(item(one) for one in layout.problems.would_do)]
     if layout.found:
         lines += ["", *_pictures(layout), "", _models(layout), "", *_left_over(layout)]
     if layout.steps:

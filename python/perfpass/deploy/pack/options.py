@@ -151,7 +151,7 @@ class _Asker:
             found = self._known[key]
             meets = 1.0 if model.latency_ms is None else found.latency_ms.probability_below(model.latency_ms)
             driver = driver_bytes(device)
-            each = driver + (device.memory_bytes - driver) / processes
+            each = driver + (device.usable_bytes - driver) / processes
             yield {
                 "processes": processes,
                 "latency_ms": found.latency_ms,

@@ -127,7 +127,7 @@ def _of_device(
         support[good] = scores.support
         problem[good] = ["" if p is None else str(p) for p in scores.problems]
     fits = np.array([_fits(device, found["peak_memory_bytes"], i) for i in range(rows)])
-    full = (problem == "") & (found["peak_memory_bytes"].low > device.memory_bytes)
+    full = (problem == "") & (found["peak_memory_bytes"].low > device.usable_bytes)
     problem[full] = [_too_much(device, v) for v in found["peak_memory_bytes"].median[full]]
     has = problem == ""
     settings = {"device": device.id, "precision": way.precision, "runtime": way.runtime, "layout": way.layout}
@@ -146,8 +146,8 @@ def _fits(device: Device, peak: Bounds, i: int) -> float:
     if not np.isfinite(peak.median[i]):
         return 0.0
     found = Interval(float(peak.median[i]), float(peak.low[i]), float(peak.high[i]), "byte")
-    return found.probability_fits(device.memory_bytes)
+    return found.probability_fits(device.usable_bytes)
 
 
 def _too_much(device: Device, peak_bytes: float) -> str:
-    return f"it needs {size(peak_bytes)}, and {device.id} has {size(device.memory_bytes)}"
+    return f"it needs {size(peak_bytes)}, and {device.id} has {size(device.usable_bytes)}"

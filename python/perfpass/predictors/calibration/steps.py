@@ -218,7 +218,7 @@ def corrected_run(found: Run, device: Device, model: str, *, wanted: bool = True
         step_s=step,
         parts_s=replace(found.parts_s, **{name: value * factor for name, value in parts.items()}),
         in_use=memory,
-        fits_probability=MemoryFigures(memory).probability_fits(device.memory_bytes),
+        fits_probability=MemoryFigures(memory).probability_fits(device.usable_bytes),
         mfu=found.mfu / factor,
         power_w=power,
     )

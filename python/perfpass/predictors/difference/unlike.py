@@ -39,8 +39,8 @@ _MOST_DOUBLINGS = 4.0
 _HELD = "activations"
 # The square of a time's half-width at which another mix of operators counts once, and the most that it counts.
 _USUAL_SQUARE, _MOST_UNKNOWN = 0.5, 4.0
-# Of squares of widths, what differs little: precisions of one rate (amp, fp16), runtimes of one framework. By hand, as
-# the distances of `perfpass.predictors.relative`.
+# Of squares of widths, what differs little: precisions of one rate (amp, fp16, bf16), runtimes of one framework. By
+# hand, as the distances of `perfpass.predictors.relative`.
 _SAME_RATE, _SAME_FRAMEWORK = 0.1, 0.25
 _FRAMEWORKS = ("torch",)
 
@@ -124,7 +124,7 @@ def parts_changed(old: Mapping[str, float], new: Mapping[str, float]) -> float:
 
 def _software(old: Question, new: Question) -> dict[str, float]:
     """How far apart the precisions, runtimes and releases are."""
-    rates = {PRECISIONS[side.way.precision][1] for side in (old, new)}
+    rates = {_rate(side.way) for side in (old, new)}
     # A captured graph is issued as no runtime issues its kernels: no pair of records says how much they share.
     runtimes = {side.way.runtime + " replayed" * side.way.cuda_graph for side in (old, new)}
     kin = any(all(name.startswith(framework) for name in runtimes) for framework in _FRAMEWORKS)
@@ -133,6 +133,12 @@ def _software(old: Question, new: Question) -> dict[str, float]:
         "runtime": 0.0 if len(runtimes) == 1 else _SAME_FRAMEWORK if kin else 1.0,
         "version": float(old.version != new.version),
     }
+
+
+def _rate(way: Way) -> str:
+    """The rate of products; of a device that multiplies both types of 16 bits equally fast they have one."""
+    rate, peaks = PRECISIONS[way.precision][1], way.device.peak_flops
+    return "fp16" if rate == "bf16" and peaks.get("bf16") == peaks.get("fp16") else rate
 
 
 def _alike(a: Way, b: Way) -> bool:

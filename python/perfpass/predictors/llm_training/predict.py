@@ -118,7 +118,7 @@ def run(
     return Run(
         memory=memory,
         in_use=in_use,
-        fits_probability=MemoryFigures(in_use).probability_fits(device.memory_bytes),
+        fits_probability=MemoryFigures(in_use).probability_fits(device.usable_bytes),
         parts_s=parts,
         step_s=step,
         mfu=float(found.model_flops / ideal),

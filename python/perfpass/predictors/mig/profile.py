@@ -151,7 +151,7 @@ def _reason(best: MigProfile, fitting: list[MigProfile], need: str, listing: str
 
 def _reason_without_mig(memory_bytes: float, need: str, device: Device) -> str:
     if device.mig_profile is not None:
-        fits = "fits" if memory_bytes <= device.memory_bytes else "does not fit"
+        fits = "fits" if memory_bytes <= device.usable_bytes else "does not fit"
         return f"the device is the MIG slice {device.mig_profile} already; up to {need} {fits} into it"
     if device.kind == "cpu":
         return "a CPU has no MIG"

@@ -67,7 +67,7 @@ def limits_mib() -> np.ndarray:
     found: set[float] = set()
     for one in catalogue():
         if one.is_gpu:
-            found.add(round(one.memory_bytes / _MIB))
+            found.add(round(one.usable_bytes / _MIB))
             found |= {round(profile.memory_bytes / _MIB) for profile in (one.mig.profiles if one.mig else ())}
     return np.array(sorted(found), dtype=np.float64)
 

@@ -143,7 +143,7 @@ class _Graphs(Verdicts):
                 _, memory = process.step(column, way)
             for i, run in enumerate(runs):
                 peak = together(memory.in_use.interval(i, "byte"), run.processes, driver_bytes(way.device))
-                self.add(fits(peak, way.device.memory_bytes), run.name)
+                self.add(fits(peak, way.device.usable_bytes), run.name)
         self._runs.clear()
         return self
 
