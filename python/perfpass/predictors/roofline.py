@@ -101,6 +101,11 @@ _WATTS_PER_SM_FP32 = {(9, 0): 4.5}
 WINOGRAD_JOULES = 1.35
 _AMPERE = (8, 0), "2020"
 _MATRIX_UNITS_FROM = (7, 0)  # the compute capability
+# Turing's boards without matrix units (TU116, TU117: GTX 16) have the capability of those with them, by which cuBLAS
+# and cuDNN choose kernels for halves, and emulate their instructions (pytorch's issue 121957; lc0's pull request 849: a
+# GTX 1650 at 0.23 of fp32 with them, at 1.8 without). On one board users' Stable Diffusion in halves takes 2.9 to 3.1
+# times what it takes in fp32.
+_WITHOUT_UNITS, _EMULATED = (7, 5), 0.3
 
 
 def _group_of_operators() -> np.ndarray:
@@ -159,6 +164,8 @@ def sustained_flops(device: Device, precision: str) -> float:
     fp32 = device.peak_flops["fp32"]
     if precision == "fp64":
         return float(device.peak_flops.get("fp64", fp32))
+    if emulated(device, precision):
+        return _EMULATED * fp32
     peak = max(device.peak_flops.get(precision, fp32), fp32)
     scale = _JOULES_SCALE.get(precision)
     if scale is None or device.kind == "cpu" or device.power_limit_w <= device.idle_power_w:
@@ -184,6 +191,8 @@ def fed_flops(device: Device, precision: str) -> float:
     if capability in _WATTS_PER_SM_FP32:
         joules *= min(1.0, watts / _WATTS_PER_SM_FP32[capability]) ** _VOLTAGE_EXPONENT
     vector = min(fp32, budget / joules)
+    if emulated(device, precision):
+        return _EMULATED * vector
     if precision not in _JOULES_OVER_HALF or device.peak_flops.get(precision, 0.0) < fp32:
         return vector
     joules = _joules(True, capability) * _JOULES_OVER_HALF[precision]
@@ -236,7 +245,14 @@ def generations_before_ampere(device: Device) -> float:
 
 def on_matrix_units(device: Device, rate: str) -> bool:
     """Whether products at ``rate`` run in halves on matrix units."""
-    return rate in ("fp16", "bf16") and device.peak(rate) > device.peak_flops["fp32"] and not packed(device, rate)
+    faster = rate in ("fp16", "bf16") and device.peak(rate) > device.peak_flops["fp32"]
+    return faster and not packed(device, rate) and not emulated(device, rate)
+
+
+def emulated(device: Device, rate: str) -> bool:
+    """Whether libraries' products in halves run kernels for matrix units on a board that has none."""
+    turing = device.compute_capability == _WITHOUT_UNITS and rate in ("fp16", "bf16")
+    return turing and device.peak_flops.get("fp16", 0.0) <= 2.01 * device.peak_flops["fp32"]
 
 
 def packed(device: Device, rate: str) -> bool:
