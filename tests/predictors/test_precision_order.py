@@ -118,6 +118,9 @@ def test_eager_pytorch_takes_halves_at_the_rate_of_fp32_where_a_board_has_no_mat
     assert precision_class(replace(eager, runtime="tensorrt")) == "half"
     halves, plain = (work(table, replace(eager, precision=p)).seconds.sum() for p in ("fp16", "fp32"))
     assert halves == pytest.approx(plain)  # of one table, whose bytes are the same
+    for board in ("p100-pcie-16gb", "jetson-nano-4gb"):  # and so do trees
+        told = [latency_ms("resnet50", board, 8, "inference", "torch", p) for p in ("fp16", "fp32")]
+        assert 0.75 < told[0] / told[1] <= 1.0
 
 
 @pytest.mark.parametrize("board", ["gtx-1660-super", "gtx-1650"])

@@ -101,6 +101,8 @@ _WATTS_PER_SM_FP32 = {(9, 0): 4.5}
 WINOGRAD_JOULES = 1.35
 _AMPERE = (8, 0), "2020"
 _MATRIX_UNITS_FROM = (7, 0)  # the compute capability
+# A Jetson's host is its own Arm cores, at half the clock of processors beside boards: 1.4 to 2.3 GHz up to Orin's.
+OWN_CORES, _OWN_CORES_BEFORE = 2.0, (9, 0)
 # Turing's boards without matrix units (TU116, TU117: GTX 16) have the capability of those with them, by which cuBLAS
 # and cuDNN choose kernels for halves, and emulate their instructions (pytorch's issue 121957; lc0's pull request 849: a
 # GTX 1650 at 0.23 of fp32 with them, at 1.8 without). On one board users' Stable Diffusion in halves takes 2.9 to 3.1
@@ -230,6 +232,12 @@ def of_before_ampere(device: Device) -> bool:
     return older and device.kind == "gpu"
 
 
+def slower_host(device: Device) -> float:
+    """How much longer the host beside a GPU takes to issue an operator, by what is known of the host: the module's."""
+    module = device.architecture.startswith("jetson-") and (device.compute_capability or (0, 0)) < _OWN_CORES_BEFORE
+    return OWN_CORES if module else 1.0
+
+
 def generations_before_ampere(device: Device) -> float:
     """How many generations a GPU is older than Ampere, for whose boards present libraries are written: 0 from there on.
 
@@ -304,6 +312,7 @@ def bound(
 ) -> Bound:  # fmt: skip
     """The roofline of every row of ``table`` (perfpass.graph.table.OperatorColumns, counted at the width of ``way``).
 
+    As PyTorch runs it, which sums halves in fp32, at its rate, where vector units could take two at a time.
     ``byte_scale``, a number or [R], corrects a table that was counted at another width. ``group`` [R] are other groups
     than `operator_groups`. ``cached``: whether a row may find its input in the last-level cache.
     """
@@ -312,7 +321,7 @@ def bound(
     vector = sustained_flops(device, "fp64" if rate == "fp64" else "fp32")
     depthwise = _depthwise(table)
     product = _GEMM[classes] & ~depthwise
-    peak = np.where(product, sustained_flops(device, rate), vector)
+    peak = np.where(product & (not packed(device, rate)), sustained_flops(device, rate), vector)
     if rate == "fp32" and "tf32" in device.peak_flops:
         # cuDNN convolutions use TF32 by default, matrix products do not (torch.backends.cudnn.allow_tf32).
         peak = np.where(product & (classes == _CONVOLUTION), sustained_flops(device, "tf32"), peak)

@@ -36,6 +36,7 @@ from perfpass.predictors.roofline import (
     of_before_ampere,
     packed,
     reached,
+    slower_host,
     smooth_maximum,
     sustained_bandwidth,
 )
@@ -196,7 +197,8 @@ def generation(device: Device) -> str:
 
 def host_scale(way: Way) -> float:
     """What the host beside a board takes to issue an operator, over what the levels say."""
-    return OLDER_HOST if ISSUED_AS[way.runtime] == "eager" and of_before_ampere(way.device) else 1.0
+    older = ISSUED_AS[way.runtime] == "eager" and of_before_ampere(way.device)
+    return slower_host(way.device) * (OLDER_HOST if older else 1.0)
 
 
 @cache
