@@ -269,6 +269,11 @@ def packed(device: Device, rate: str) -> bool:
     return older and rate in ("fp16", "bf16") and device.peak(rate) > device.peak_flops["fp32"]
 
 
+def summed_in_fp32(way: Way) -> bool:
+    """Whether eager PyTorch runs products of halves at fp32's rate, although vector units could take two at a time."""
+    return way.runtime != "torch.compile" and packed(way.device, RATES[way.precision])
+
+
 def sustained_bandwidth(device: Device) -> float:
     """Byte/s of device memory that the power limit allows."""
     bandwidth = device.memory_bandwidth_bytes_s
@@ -312,7 +317,7 @@ def bound(
 ) -> Bound:  # fmt: skip
     """The roofline of every row of ``table`` (perfpass.graph.table.OperatorColumns, counted at the width of ``way``).
 
-    As PyTorch runs it, which sums halves in fp32, at its rate, where vector units could take two at a time.
+    As PyTorch runs it (`summed_in_fp32`).
     ``byte_scale``, a number or [R], corrects a table that was counted at another width. ``group`` [R] are other groups
     than `operator_groups`. ``cached``: whether a row may find its input in the last-level cache.
     """
@@ -321,7 +326,7 @@ def bound(
     vector = sustained_flops(device, "fp64" if rate == "fp64" else "fp32")
     depthwise = _depthwise(table)
     product = _GEMM[classes] & ~depthwise
-    peak = np.where(product & (not packed(device, rate)), sustained_flops(device, rate), vector)
+    peak = np.where(product & (not summed_in_fp32(way)), sustained_flops(device, rate), vector)
     if rate == "fp32" and "tf32" in device.peak_flops:
         # cuDNN convolutions use TF32 by default, matrix products do not (torch.backends.cudnn.allow_tf32).
         peak = np.where(product & (classes == _CONVOLUTION), sustained_flops(device, "tf32"), peak)

@@ -139,7 +139,7 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
         return roof
     flops, products = np.asarray(table.flops, dtype=np.float64), roof.product
     vector = roofline.fed_flops(device, "fp64" if rate == "fp64" else "fp32")
-    single = rate == "fp32" or roofline.packed(device, rate)
+    single = rate == "fp32" or roofline.summed_in_fp32(way)
     fed: np.ndarray | float = vector if single else roofline.fed_flops(device, rate)
     slowed: np.ndarray | float = 1.0
     if roofline.on_matrix_units(device, rate):
