@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -17,6 +18,7 @@ from perfpass.predictors import roofline
 from perfpass.predictors.inference import operators
 from perfpass.predictors.inference.fusion import FUSING
 from perfpass.predictors.inference.operators import FAMILIES, OperatorTimes
+from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.learned import ladder
 from perfpass.predictors.way import Way
 from twins import batches
@@ -218,6 +220,15 @@ def test_eager_operators_are_issued_more_slowly_beside_older_boards(board, older
         call = operators.CALL_S[operators.ISSUED_AS[runtime]]
         ratio = (PLAIN.seconds(few, way).host - call) / (PLAIN.seconds(few, newer).host - call)
         assert ratio == pytest.approx(scale if older else 1.0)
+
+
+@pytest.mark.parametrize(("board", "scale"), [("jetson-agx-orin-32gb", 2.0), ("jetson-agx-thor-128gb", 1.0)])
+def test_a_jetsons_own_cores_issue_operators_more_slowly_up_to_orin(board, scale):
+    few, way = Tables.one(_columns(40)), Way(device(board))
+    call = operators.CALL_S["eager"]
+    beside = PLAIN.seconds(few, replace(way, device=device("a100-sxm4-80gb"))).host - call
+    assert (PLAIN.seconds(few, way).host - call) / beside == pytest.approx(scale)
+    assert InferencePredictor.host_of(way.device) == tuple(scale * v for v in InferencePredictor.settings.host)
 
 
 def test_families_are_told_by_shape():

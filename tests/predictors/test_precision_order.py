@@ -13,7 +13,8 @@ import perfpass
 from perfpass.devices import device
 from perfpass.graph.step import StepOptions, Steps
 from perfpass.graph.table import Tables, operator_table
-from perfpass.predictors import predict_graph
+from perfpass.predictors import predict_graph, roofline
+from perfpass.predictors.inference.engines import ENGINES
 from perfpass.predictors.inference.operators import OperatorTimes, kernels_of, precision_class, work
 from perfpass.predictors.training_step.operators import StepTimes
 from perfpass.predictors.training_step.predictor import Derivation, StepPredictor
@@ -117,6 +118,27 @@ def test_eager_pytorch_takes_halves_at_the_rate_of_fp32_where_a_board_has_no_mat
     assert precision_class(replace(eager, runtime="tensorrt")) == "half"
     halves, plain = (work(table, replace(eager, precision=p)).seconds.sum() for p in ("fp16", "fp32"))
     assert halves == pytest.approx(plain)  # of one table, whose bytes are the same
+    for board in ("p100-pcie-16gb", "jetson-nano-4gb"):  # and so do trees
+        told = [latency_ms("resnet50", board, 8, "inference", "torch", p) for p in ("fp16", "fp32")]
+        assert 0.75 < told[0] / told[1] <= 1.0
+
+
+@pytest.mark.parametrize("board", ["gtx-1660-super", "gtx-1650"])
+def test_libraries_emulate_matrix_units_for_halves_on_boards_of_turing_that_have_none(board):
+    table = operator_table(graph("resnet50", 8))
+    way = Way(device(board), "fp16")
+    for runtime in ("torch", "torch.compile", "onnxruntime", "tensorrt"):
+        built = runtime in ENGINES
+        seconds = [
+            work(table, replace(way, precision=p, runtime=runtime), engine=built).seconds.sum()
+            for p in ("fp16", "fp32")
+        ]
+        longer = 2.0 < seconds[0] / seconds[1] < 3.5
+        assert longer != (runtime == "tensorrt"), (runtime, seconds)  # which times kernels, and takes those of fp32
+    assert latency_ms("resnet50", board, 8, "inference", "torch", "fp16") > 2.0 * latency_ms(
+        "resnet50", board, 8, "inference", "torch", "fp32"
+    )
+    assert not roofline.emulated(device("t4"), "fp16") and not roofline.emulated(device("rtx-2080-ti"), "fp16")
 
 
 def test_a_built_graph_under_autocast_runs_the_products_of_one_in_halves():

@@ -101,6 +101,13 @@ _WATTS_PER_SM_FP32 = {(9, 0): 4.5}
 WINOGRAD_JOULES = 1.35
 _AMPERE = (8, 0), "2020"
 _MATRIX_UNITS_FROM = (7, 0)  # the compute capability
+# A Jetson's host is its own Arm cores, at half the clock of processors beside boards: 1.4 to 2.3 GHz up to Orin's.
+OWN_CORES, _OWN_CORES_BEFORE = 2.0, (9, 0)
+# Turing's boards without matrix units (TU116, TU117: GTX 16) have the capability of those with them, by which cuBLAS
+# and cuDNN choose kernels for halves, and emulate their instructions (pytorch's issue 121957; lc0's pull request 849: a
+# GTX 1650 at 0.23 of fp32 with them, at 1.8 without). On one board users' Stable Diffusion in halves takes 2.9 to 3.1
+# times what it takes in fp32.
+_WITHOUT_UNITS, _EMULATED = (7, 5), 0.3
 
 
 def _group_of_operators() -> np.ndarray:
@@ -159,6 +166,8 @@ def sustained_flops(device: Device, precision: str) -> float:
     fp32 = device.peak_flops["fp32"]
     if precision == "fp64":
         return float(device.peak_flops.get("fp64", fp32))
+    if emulated(device, precision):
+        return _EMULATED * fp32
     peak = max(device.peak_flops.get(precision, fp32), fp32)
     scale = _JOULES_SCALE.get(precision)
     if scale is None or device.kind == "cpu" or device.power_limit_w <= device.idle_power_w:
@@ -184,6 +193,8 @@ def fed_flops(device: Device, precision: str) -> float:
     if capability in _WATTS_PER_SM_FP32:
         joules *= min(1.0, watts / _WATTS_PER_SM_FP32[capability]) ** _VOLTAGE_EXPONENT
     vector = min(fp32, budget / joules)
+    if emulated(device, precision):
+        return _EMULATED * vector
     if precision not in _JOULES_OVER_HALF or device.peak_flops.get(precision, 0.0) < fp32:
         return vector
     joules = _joules(True, capability) * _JOULES_OVER_HALF[precision]
@@ -221,6 +232,12 @@ def of_before_ampere(device: Device) -> bool:
     return older and device.kind == "gpu"
 
 
+def slower_host(device: Device) -> float:
+    """How much longer the host beside a GPU takes to issue an operator, by what is known of the host: the module's."""
+    module = device.architecture.startswith("jetson-") and (device.compute_capability or (0, 0)) < _OWN_CORES_BEFORE
+    return OWN_CORES if module else 1.0
+
+
 def generations_before_ampere(device: Device) -> float:
     """How many generations a GPU is older than Ampere, for whose boards present libraries are written: 0 from there on.
 
@@ -236,13 +253,25 @@ def generations_before_ampere(device: Device) -> float:
 
 def on_matrix_units(device: Device, rate: str) -> bool:
     """Whether products at ``rate`` run in halves on matrix units."""
-    return rate in ("fp16", "bf16") and device.peak(rate) > device.peak_flops["fp32"] and not packed(device, rate)
+    faster = rate in ("fp16", "bf16") and device.peak(rate) > device.peak_flops["fp32"]
+    return faster and not packed(device, rate) and not emulated(device, rate)
+
+
+def emulated(device: Device, rate: str) -> bool:
+    """Whether libraries' products in halves run kernels for matrix units on a board that has none."""
+    turing = device.compute_capability == _WITHOUT_UNITS and rate in ("fp16", "bf16")
+    return turing and device.peak_flops.get("fp16", 0.0) <= 2.01 * device.peak_flops["fp32"]
 
 
 def packed(device: Device, rate: str) -> bool:
     """Whether halves run two at a time on vector units: on boards that have them, and no matrix units."""
     older = device.compute_capability is not None and device.compute_capability < _MATRIX_UNITS_FROM
     return older and rate in ("fp16", "bf16") and device.peak(rate) > device.peak_flops["fp32"]
+
+
+def summed_in_fp32(way: Way) -> bool:
+    """Whether eager PyTorch runs products of halves at fp32's rate, although vector units could take two at a time."""
+    return way.runtime != "torch.compile" and packed(way.device, RATES[way.precision])
 
 
 def sustained_bandwidth(device: Device) -> float:
@@ -288,6 +317,7 @@ def bound(
 ) -> Bound:  # fmt: skip
     """The roofline of every row of ``table`` (perfpass.graph.table.OperatorColumns, counted at the width of ``way``).
 
+    As PyTorch runs it (`summed_in_fp32`).
     ``byte_scale``, a number or [R], corrects a table that was counted at another width. ``group`` [R] are other groups
     than `operator_groups`. ``cached``: whether a row may find its input in the last-level cache.
     """
@@ -296,7 +326,7 @@ def bound(
     vector = sustained_flops(device, "fp64" if rate == "fp64" else "fp32")
     depthwise = _depthwise(table)
     product = _GEMM[classes] & ~depthwise
-    peak = np.where(product, sustained_flops(device, rate), vector)
+    peak = np.where(product & (not summed_in_fp32(way)), sustained_flops(device, rate), vector)
     if rate == "fp32" and "tf32" in device.peak_flops:
         # cuDNN convolutions use TF32 by default, matrix products do not (torch.backends.cudnn.allow_tf32).
         peak = np.where(product & (classes == _CONVOLUTION), sustained_flops(device, "tf32"), peak)

@@ -139,7 +139,8 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
         return roof
     flops, products = np.asarray(table.flops, dtype=np.float64), roof.product
     vector = roofline.fed_flops(device, "fp64" if rate == "fp64" else "fp32")
-    fed: np.ndarray | float = roofline.fed_flops(device, rate) if rate != "fp32" else vector
+    single = rate == "fp32" or roofline.summed_in_fp32(way)
+    fed: np.ndarray | float = vector if single else roofline.fed_flops(device, rate)
     slowed: np.ndarray | float = 1.0
     if roofline.on_matrix_units(device, rate):
         slowed = np.where(products, roofline.HALVED_REACH / roofline.reached(device, rate), 1.0)
@@ -151,7 +152,7 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
             vector_peak = _ODD_REACH * device.peak_flops["fp32"]
             slowed = np.where(odd, roofline.sustained_flops(device, rate) / vector_peak, slowed)
             fed = np.where(odd, vector, fed)
-    elif rate == "fp32":
+    elif single:
         if "tf32" in device.peak_flops:
             fed = np.where(np.asarray(table.op_class) == _CONVOLUTION, roofline.fed_flops(device, "tf32"), vector)
         else:

@@ -29,12 +29,14 @@ from perfpass.predictors.roofline import (
     PAGEABLE_COPY_BYTES_S,
     SMOOTHNESS,
     WINOGRAD_JOULES,
+    emulated,
     fed_flops,
     first_of,
     issue_share,
     of_before_ampere,
     packed,
     reached,
+    slower_host,
     smooth_maximum,
     sustained_bandwidth,
 )
@@ -121,6 +123,8 @@ ISSUED_AS = {
     "torch": "eager", "torchscript": "eager", "torch.compile": "compiled", "onnxruntime": "compiled",
     "tensorrt": "engine", "tvm": "engine", "relax": "engine", "tensorflow": "eager",
 }  # fmt: skip
+# Runtimes that time kernels or write their own, which take fp32's where those of halves are slower.
+_TIMED = ("tensorrt", "tvm", "relax")
 # Runtimes that multiply fp32 in TF32 where a board has it, if nobody says otherwise: TensorRT (its flag TF32) and ONNX
 # Runtime (use_tf32 of its CUDA provider). PyTorch does so in cuDNN's convolutions alone.
 TF32_PRODUCTS = ("tensorrt", "onnxruntime")
@@ -159,11 +163,11 @@ def precision_class(way: Way) -> str:
     """Which kernels run: "fp64", "fp32", "tf32", "half", "amp" (halves, cast around each product) or "int8".
 
     Halves on boards without matrix units are fp32's; in eager PyTorch, which sums them in fp32, also where vector units
-    take two at a time (P100).
+    take two at a time (P100), and everywhere where kernels for matrix units would be emulated (GTX 16).
     """
     rate = PRECISIONS[way.precision][1]
     if rate in ("fp16", "bf16"):
-        if way.device.peak(rate) <= way.device.peak_flops["fp32"] or _unpacked(way):
+        if way.device.peak(rate) <= way.device.peak_flops["fp32"] or _unpacked(way) or emulated(way.device, rate):
             return "fp32"
         return "amp" if way.precision.startswith("amp") else "half"
     return "int8" if rate in ("int8", "fp8") else rate
@@ -193,7 +197,8 @@ def generation(device: Device) -> str:
 
 def host_scale(way: Way) -> float:
     """What the host beside a board takes to issue an operator, over what the levels say."""
-    return OLDER_HOST if ISSUED_AS[way.runtime] == "eager" and of_before_ampere(way.device) else 1.0
+    older = ISSUED_AS[way.runtime] == "eager" and of_before_ampere(way.device)
+    return slower_host(way.device) * (OLDER_HOST if older else 1.0)
 
 
 @cache
@@ -426,6 +431,8 @@ def _rates(table: Any, way: Way, kind: np.ndarray, generic: float) -> tuple[np.n
         return vector, np.where(
             where & (kind != _F["attention_vector"]), fed_flops(device, "tf32") * reached(device, "tf32"), 0.0
         )
+    if emulated(device, name) and way.runtime not in _TIMED:
+        vector = np.where(products, np.minimum(vector, fed_flops(device, name)), vector)
     if name in ("fp32", "fp64") or best <= vector.max(initial=0.0) or _unpacked(way):
         return vector, np.zeros(len(kind))
     return vector, np.where(products, best, 0.0)

@@ -33,6 +33,7 @@ from perfpass.predictors.roofline import (
     ISSUE_S,
     issue_share,
     of_before_ampere,
+    slower_host,
     sustained_flops,
 )
 
@@ -87,7 +88,7 @@ def assumed_host(way: Way) -> float:
     """
     if way.torch_version == UNSTATED_TORCH:
         return 1.0
-    return (_OLDER_HOST if of_before_ampere(way.device) else InferencePredictor.settings.host)[0]
+    return InferencePredictor.host_of(way.device)[0]
 
 
 def as_it_waits(lacks: Mapping[str, np.ndarray], issue: np.ndarray) -> dict[str, np.ndarray]:
@@ -187,7 +188,14 @@ class InferencePredictor(RatioTrees):
         return found, notes, row_s
 
     def _host(self, device: Device) -> tuple[float, float]:
-        return _OLDER_HOST if of_before_ampere(device) else super()._host(device)
+        return self.host_of(device)
+
+    @classmethod
+    def host_of(cls, device: Device) -> tuple[float, float]:
+        """What the hosts assumed beside a device, the quickest and the slowest, take over what features count."""
+        quickest, slowest = _OLDER_HOST if of_before_ampere(device) else cls.settings.host
+        scale = slower_host(device)
+        return scale * quickest, scale * slowest
 
     def _issue_today(self, issue: np.ndarray, way: Way) -> np.ndarray:
         return issue / UNSTATED_HOST if way.torch_version == UNSTATED_TORCH else issue

@@ -58,7 +58,7 @@ SPREAD: dict[str, float] = {
 # Convolutions and batch norms differ from other operators more than these do among themselves.
 _HOST_SPREAD: dict[str, float] = {CUDNN: 0.4, "batch_norm": 0.3}
 _BUILT = 0.05  # of precisions in runtimes that build
-_NOISE = 0.12
+_NOISE = 0.15
 _HUBER = 1.5  # of the deviation of single measurements
 _STEPS = 60
 _WHOLE = 12  # rows of a group that count whole; of more, their root does
