@@ -50,8 +50,8 @@ GROUPS: tuple[str, ...] = (*(f"{kind}, {part}" for part in PARTS[:3] for kind in
 WIDENED: tuple[str, ...] = ("norm", "softmax", "pointwise")
 LEVELS: tuple[str, ...] = ("step", "group", "autocast", "host")
 # The host's time for a kernel, by part of the step, over a bare dispatch (`operators.ISSUE_S`): forward through modules
-# that record what autograd needs, backward in C++ without modules, the optimizer's loop in plain calls. A kernel of one
-# kind takes as long as of another: the levels by which inference tells them apart err more on steps (docs/decisions.md).
+# that record what autograd needs, backward in C++ without modules, the optimizer's loop in plain calls. Kinds of
+# operators are alike: the levels by which inference tells them apart err more on steps (docs/decisions.md).
 ISSUE_SHARE = np.array([3.0, 1.8, 1.8, 0.45])
 # The host and the device of a step overlap less than those of a forward pass (`roofline.SMOOTHNESS`): it waits for the
 # device at the loss, the scaler and the timer, and the queue is empty when the next one starts.

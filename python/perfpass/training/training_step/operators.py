@@ -43,10 +43,10 @@ _AT = {level: [i for i, (of, _) in enumerate(PARAMETERS) if of == level] for lev
 _KNOWN = {"norm, data": 5 / 3}
 _KNOWN |= {f"{kind}, forward": 3 / 2 for kind in ("batch_norm", AMD_BATCH_NORM)}
 _KNOWN |= {f"{kind}, data": 5 / 3 for kind in ("batch_norm", AMD_BATCH_NORM)}
-# Log deviations of levels around that, of laboratories, their boards and hosts, and of single measurements. Forward operators
-# are those of inference; the step and its host may be off by as much as a laboratory and its host. Of a CPU's step,
-# inference's constants tell less: caches hold what was just written. What is said of cuDNN's large depthwise kernels is
-# that of others, and of AMD's normalizations over the batch that of NVIDIA's.
+# Log deviations of levels around that, of laboratories, their boards and hosts, and of single measurements. Forward
+# operators are those of inference; the step and its host may be off by as much as a laboratory and its host. Of a CPU's
+# step, inference's constants tell less: caches hold what was just written. What is said of cuDNN's large depthwise
+# kernels is that of others, and of AMD's normalizations over the batch that of NVIDIA's.
 _SPREAD: dict[str, dict[str, float]] = {
     "gpu": {"step": 0.3, "forward": 0.04, "group": 0.15, "optimizer": 0.3, "autocast": 0.5, "host": 0.5, "large": 0.5},
     "cpu": {"step": 0.2, "forward": 0.15, "group": 0.3, "optimizer": 0.5, "autocast": 0.01, "host": 0.5, "large": 0.3},
@@ -217,7 +217,8 @@ def fit(rows: Rows) -> dict[str, dict[str, float]]:
     # One laboratory alone has no effect of its own.
     alone = 1e-3 if len(laboratories) < 2 else 1.0
     # A laboratory's boards differ on the device, too: what is off there must not be its host's.
-    deviation += [_LABORATORY * alone] * len(laboratories) + [_HOST * alone] * len(hosts) + [_BOARD * alone] * len(hosts)
+    deviation += [_LABORATORY * alone] * len(laboratories)
+    deviation += [_HOST * alone] * len(hosts) + [_BOARD * alone] * len(hosts)
     apart = np.array(deviation)
     mean = np.zeros(len(apart))
     if rows.kind == "gpu":
