@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -77,6 +79,34 @@ def test_scores_are_two_copies_and_a_byte_of_each():
     scores = 12 * (2 * 12) * 64 * 64
     for precision, each in (("fp32", 9), ("amp", 9), ("bf16", 5)):
         assert allocation.score_bytes(tables, Way(NVIDIA, precision)).tolist() == [scores * each]
+
+
+def test_a_traced_attention_keeps_no_scores_where_a_kernel_keeps_none():
+    """A configuration does not say which program runs it; a module that calls PyTorch's attention does."""
+    import torch
+
+    class Attends(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.rows, self.out = torch.nn.Linear(128, 384), torch.nn.Linear(128, 128)
+
+        def forward(self, x):
+            q, k, v = self.rows(x).unflatten(-1, (3, 8, 16)).permute(2, 0, 3, 1, 4)
+            return self.out(torch.nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+
+    assert perfpass.load("bert-base", dims={"sequence": 64}).by_description
+    traced = perfpass.load(Attends(), batch=256, input_shape=(512, 128))
+    assert not traced.by_description
+    bounds = {}
+    for named in (False, True):
+        graph = replace(traced, by_description=named)
+        for on, precision in (("a100-80gb", "amp"), ("a100-80gb", "fp32"), ("a100-80gb", "fp64")):
+            found = perfpass.predict(graph, on, mode="training", optimizer="sgd", precision=precision)
+            bounds[named, precision] = found.memory.in_use
+    for precision in ("amp", "fp32"):
+        assert bounds[False, precision].median == bounds[True, precision].median
+        assert bounds[False, precision].high < bounds[True, precision].high
+    assert bounds[False, "fp64"] == bounds[True, "fp64"]
 
 
 @pytest.mark.parametrize("runtime", ["tvm", "relax"])

@@ -94,6 +94,31 @@ def test_a_host_is_slow_or_fast_in_all_parts_of_a_step(times, forwards):
     assert found.max() < 1.3 * found.min()
 
 
+def test_a_host_issues_all_kinds_of_operators_alike(times, forwards):
+    """Not as inference's levels tell them apart; the optimizer's plain calls take the least."""
+    way, steps = Way(device("h100"), "fp32"), step_of(forwards[0])
+    host_s = times.base.work(steps, np.array([BATCH]), way).host_s / steps.columns.count
+    part = np.asarray(steps.columns.part)
+    found = [np.unique(np.round(host_s[(part == i) & (host_s > 0)] * 1e6, 3)) for i in np.unique(part)]
+    assert all(len(each) == 1 for each in found)
+    forward, data, weight, optimizer = (float(each[0]) for each in found)
+    assert forward > data == weight > 2 * optimizer
+
+
+def test_a_board_that_is_slow_on_its_device_is_no_slow_host(times, forwards):
+    """Steps that hardly wait tell of the device: what one laboratory's boards differ by there is theirs."""
+    import pandas
+
+    asked = [(step_of(forward), BATCH, Way(device("h100"), "fp32"), 1.0) for forward in forwards * 6]
+    names = pandas.DataFrame({"source": list("abc") * 4, "host": list("abcdef") * 2, "group": "a"})
+    rows = fitted.of_steps(asked, "gpu", names, np.ones(len(asked)), times.base)
+    rows = replace(rows, device_s=50.0 * rows.device_s)
+    slow = np.where(rows.names.host == "a", 1.15, 1.0)
+    found = fitted.fit(replace(rows, measured_s=slow * rows.seconds({})))
+    assert found["of board"]["a"] > 0.02 > abs(found["of board"]["b"])
+    assert abs(found["of host"]["a"]) < 0.1
+
+
 def test_the_interval_of_a_step_that_waits_for_its_host_holds_hosts_as_they_differ():
     """Of ten hosts seven are within 0.2 of the middle: nine in ten of such lie within 2.4 times their median."""
     from perfpass.training import time_widths

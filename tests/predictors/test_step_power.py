@@ -45,6 +45,15 @@ def test_watts_lie_between_idle_and_the_limit_and_grow_with_use(name):
     assert drawn == pytest.approx(rest + 0.95 * 0.2 * (board.power_limit_w - rest))
 
 
+def test_watts_of_a_vendor_that_nobody_measured_are_wider():
+    """By the constants of NVIDIA's boards in the middle, and by more than these differ on both sides."""
+    use = np.array([0.3])
+    wide = replace(device("h100"), vendor="AMD")
+    ours, theirs = (KNOWN.predict(board, use, 0.0 * use) for board in (device("h100"), wide))
+    assert theirs.median == ours.median
+    assert theirs.low < 0.9 * ours.low and theirs.high > 1.1 * ours.high
+
+
 def test_the_constant_is_the_middle_of_what_the_boards_draw():
     found = power.fit(rows())
     assert found.scale == pytest.approx(0.8 * 1.025, rel=0.04)

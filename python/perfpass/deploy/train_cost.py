@@ -294,7 +294,8 @@ def _gradient_bytes(framework: str, precision: str, sharding: str | None) -> flo
 
 
 _UNSURE = {
-    "vendor": "no training of a language model was measured on a board of this vendor: the interval is far wider",
+    "vendor": "no training of a language model was measured on a board of this vendor, nor the watts of any step: the "
+    "intervals are far wider",
     "device": "no training of a language model was measured on this device: the interval is wider",
     "framework": "no framework that was measured: the interval is wider",
     "host": "no run that offloads was measured: the interval is wider",

@@ -38,12 +38,14 @@ class OpGraph:
     ``ROLES``), ``producer`` [T]. Edges: ``edge_index`` [2, E], ``edge_tensor`` [E]. ``frozen``: the weights, as tensor
     ids, that training leaves as they are. ``assumed``: what values would decide (`perfpass.graph.assumed`).
     ``unasked``: sizes of its inputs, by their names in ``dims``, that were taken since nobody asked for others.
+    ``by_description``: made from a configuration, so that the program that runs it may compute it in other operators.
     """
 
     core: _core.Graph
     frozen: frozenset[int] = field(default=frozenset(), kw_only=True)
     assumed: tuple[Assumed, ...] = field(default=(), kw_only=True)
     unasked: tuple[str, ...] = field(default=(), kw_only=True)
+    by_description: bool = field(default=False, kw_only=True)
 
     def __getattr__(self, name: str) -> Any:
         # The arrays and counts of the core object, by their own names (op, dims, node_count, ...).

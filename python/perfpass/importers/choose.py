@@ -72,7 +72,8 @@ def load(
     if mode == "training":
         return _known(_training(model, batch, input_shape, dims, optimizer, frozen, stated), stated)
     graph = _known(_forward(model, batch, input_shape, dims, stated), stated)
-    graph = replace(graph, unasked=left) if left else graph
+    described = isinstance(model, Mapping) or (isinstance(model, (str, os.PathLike)) and understood(model).kind == "hf")
+    graph = replace(graph, unasked=left, by_description=described) if left or described else graph
     if not graph.op.all():  # what no reader knows
         from perfpass.importers.operators import applied
 

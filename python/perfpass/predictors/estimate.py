@@ -62,6 +62,7 @@ class Runs:
     first_input_elements: np.ndarray
     backward_bytes: np.ndarray  # of training steps (perfpass.graph.saved.SavedActivations), else 0
     gradient_bytes: np.ndarray
+    by_description: np.ndarray | float = 1.0  # 0 where the graph says how its program computes attention (`OpGraph`)
 
 
 class Notes:

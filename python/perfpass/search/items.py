@@ -60,10 +60,12 @@ def chunks(models: Iterable[Any], size: int) -> Iterator[list[Any]]:
 def count(models: Sequence[Any], defaults: Candidate, counting: Counting, threads: int) -> Counted:
     """Read and count models; whatever is wrong with one becomes its problem."""
     problems: list[PerfPassError | None] = [None] * len(models)
-    items, at = [], []
+    items, by_description, at = [], [], []
     for i, model in enumerate(models):
         try:
-            items.append(_item(model, defaults))
+            item, described = _item(model, defaults)
+            items.append(item)
+            by_description.append(described)
             at.append(i)
         except PerfPassError as error:
             problems[i] = error
@@ -91,7 +93,8 @@ def count(models: Sequence[Any], defaults: Candidate, counting: Counting, thread
     sizes = {f.name: facts[f.name][good].astype(np.float64) for f in fields(Runs) if f.name in facts}
     if not counting.training:
         _keep_float_logits([item[0] for item, kept in zip(items, good, strict=True) if kept], sizes, counting)
-    runs = Runs(**{**sizes, "tables": tables, "batch": facts["batch"][good]})
+    described = np.array(by_description, dtype=np.float64)[good]
+    runs = Runs(**{**sizes, "tables": tables, "batch": facts["batch"][good], "by_description": described})
     return Counted(runs, np.array(at, dtype=np.intp)[good], facts["unknown"][good] != 0, problems)
 
 
@@ -112,8 +115,11 @@ def _keep_float_logits(sources: Sequence[Any], sizes: dict[str, np.ndarray], cou
             )
 
 
-def _item(model: Any, defaults: Candidate) -> tuple[Any, int, dict[str, int], dict[str, list[int]]]:
-    """What the core takes: a graph, a path or bytes, with the batch (0: its own) and what is set by name."""
+def _item(model: Any, defaults: Candidate) -> tuple[tuple[Any, int, dict[str, int], dict[str, list[int]]], bool]:
+    """What the core takes: a graph, a path or bytes, with the batch (0: its own) and what is set by name.
+
+    And whether it is of a configuration (`OpGraph.by_description`).
+    """
     from perfpass.graph.traced_step import TrainingGraph
     from perfpass.importers import formats, load, named_shapes, onnx, operators
     from perfpass.predictors.workload import check_batch
@@ -128,14 +134,15 @@ def _item(model: Any, defaults: Candidate) -> tuple[Any, int, dict[str, int], di
     if in_core and not operators.described():
         read = onnx.reading(dims, named_shapes(shape), batch)
         path = isinstance(source, (str, os.PathLike))
-        return os.fsencode(source) if path else (bytes(source),), read["batch"], read["dims"], read["input_shapes"]
+        content = os.fsencode(source) if path else (bytes(source),)
+        return (content, read["batch"], read["dims"], read["input_shapes"]), False
     graph = load(source, batch=batch, dims=dims, input_shape=shape)
     if not isinstance(graph, OpGraph) or isinstance(graph, TrainingGraph):
         raise ArgumentError(
             "got a traced training step; give the forward graph (perfpass.load without mode) and mode='training', from "
             "which the step is derived"
         )
-    return graph.core, batch or 0, {}, {}
+    return (graph.core, batch or 0, {}, {}), graph.by_description
 
 
 def _is_onnx_path(source: Any) -> bool:

@@ -16,6 +16,7 @@ from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Columns, Estimate, Estimates, Notes, Runs, shares
 from perfpass.predictors.inference.features import RATIOS, SCHEMA_VERSION, UNSTATED_HOST, graph_vectors
+from perfpass.predictors.learned import time_lacks
 from perfpass.predictors.learned.ratio_trees import (
     LEAST_DEVICE_ROWS,
     UNMEASURED,
@@ -58,8 +59,6 @@ _OLDER_HOST = (2.0, 2.0)
 # width (1.7) where it does not for the one that is assumed. From 1.25 on no upper bound rises as a device gets faster.
 # Chosen with the coverage of sources left out in sight.
 _SLOWER_HOST = 2.0
-# Of CAUSES, those whose error is of what the device does, and of no host.
-_OF_DEVICE = ("network", "device", "rare software", "unmeasured software", "beside")
 # What a measured board lacks where operators are priced one by one, over an unmeasured one, by hand: no laboratory left
 # out ran on it. Its runs tell its memory and its clock, and nothing of its products.
 _PRICED = 0.5
@@ -92,17 +91,11 @@ def assumed_host(way: Way) -> float:
 
 
 def as_it_waits(lacks: Mapping[str, np.ndarray], issue: np.ndarray) -> dict[str, np.ndarray]:
-    """What is not known of N runs on GPUs, by CAUSES: of the host as far as they wait for it, of the device as far as
-    they do not.
+    """`time_lacks.as_it_waits` of N runs on GPUs, at a slower host (`_SLOWER_HOST`) than the one that is assumed.
 
-    ``issue`` [N]: time of the host that is assumed (`assumed_host`) over that of the device. The run takes the smooth
-    maximum of both, whose logarithm moves with that of the host by the host's share of it, s, and with that of the
-    device by 1 - s; a lack is of squares. s is that of a slower host (`_SLOWER_HOST`).
+    ``issue`` [N]: time of the host that is assumed (`assumed_host`) over that of the device.
     """
-    waits = issue_share(_SLOWER_HOST * issue)
-    works = np.square(1.0 - waits)
-    found = {name: lack * works if name in _OF_DEVICE else lack for name, lack in lacks.items()}
-    return found | {"host": np.square(waits)}
+    return time_lacks.as_it_waits(lacks, issue_share(_SLOWER_HOST * issue))
 
 
 class InferencePredictor(RatioTrees):

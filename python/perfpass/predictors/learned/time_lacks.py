@@ -34,6 +34,8 @@ WORDS: Mapping[str, str] = {
     "beside": "a batch size or an amount of work beside those learned from",
 }
 CAUSES = tuple(WORDS)
+# Those whose error is of what the device does, and of no host.
+_OF_DEVICE = ("network", "device", "rare software", "unmeasured software", "beside")
 # Those of the network and its size, which measurements of a device do not take away.
 OF_NETWORK = tuple(CAUSES.index(name) for name in ("network", "domain", "beside"))
 
@@ -60,6 +62,19 @@ def host_lack(issue: np.ndarray) -> np.ndarray:
     """How far the host counts, 0 to 1, by its time over the device's: its speed is not known."""
     share = np.log(np.maximum(issue, HOST_COUNTS) / HOST_COUNTS) / np.log(HOST_BOUND_ISSUE / HOST_COUNTS)
     return np.asarray(np.minimum(share, 1.0))
+
+
+def as_it_waits(lacks: Mapping[str, np.ndarray], waits: np.ndarray) -> dict[str, np.ndarray]:
+    """What is not known of N runs on GPUs, by CAUSES: of the host as far as they wait for it, of the device as far as
+    they do not.
+
+    ``waits`` [N]: the host's share of the time (`roofline.issue_share`), 0 to 1. A run takes the smooth maximum of host
+    and device, whose logarithm moves with that of the host by this share, and with that of the device by the rest; a
+    lack is of squares.
+    """
+    works = np.square(1.0 - waits)
+    found = {name: lack * works if name in _OF_DEVICE else lack for name, lack in lacks.items()}
+    return found | {"host": np.square(waits)}
 
 
 def scarcity(rows: np.ndarray | float) -> np.ndarray:

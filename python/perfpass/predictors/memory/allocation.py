@@ -175,6 +175,17 @@ def convolutional(tables: Tables) -> np.ndarray:
     return tables.any(np.asarray(tables.table.op_class) == _CONVOLUTION).astype(np.float64)
 
 
+def keeps_no_scores(way: Way) -> bool:
+    """Whether PyTorch's own attention has a kernel that keeps no scores: flash, or memory-efficient, which knows fp32.
+
+    Of NVIDIA's GPUs since Maxwell, and of AMD's by AOTriton; none of fp64 (aten/.../cuda/sdp_utils.cpp). The CPU's is
+    flash in every precision of floats.
+    """
+    if way.device.kind == "cpu":
+        return True
+    return way.device.vendor in ("NVIDIA", "AMD") and PRECISIONS[way.precision][0] != "float64"
+
+
 def score_bytes(tables: Tables, way: Way) -> np.ndarray:
     """[N] what autograd keeps of the scores of attention that a graph has as one operator, where no fused kernel runs.
 
@@ -199,10 +210,11 @@ def runs_of(run: Run, *, training: bool = False) -> Runs:
     tables = Tables.one(run.table)
     elements = [float(prod(shape)) for shape in map(graph.core.shape, graph.graph_inputs.tolist())]
     facts = (plan.weight_bytes, plan.peak_activation_bytes, reserved, sum(elements), *(elements or [0.0])[:1])
+    described = float(graph.by_description)
     runs = Runs(
         tables,
         np.array([run.batch]),
-        *(np.array([value], dtype=np.float64) for value in (*facts, alive, gradients)),
+        *(np.array([value], dtype=np.float64) for value in (*facts, alive, gradients, described)),
     )
     return runs if training else with_beside_plan(runs, run.way)
 

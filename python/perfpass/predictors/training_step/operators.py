@@ -23,7 +23,7 @@ from perfpass.graph.table import Tables
 from perfpass.predictors.inference import cpu_halves, cpu_operators, operators
 from perfpass.predictors.inference.cpu import CpuPredictor
 from perfpass.predictors.inference.cpu_operators import CpuTimes
-from perfpass.predictors.inference.operators import CALL_S, GAP_S, ISSUED_AS, OperatorTimes
+from perfpass.predictors.inference.operators import CALL_S, GAP_S, ISSUE_S, ISSUED_AS, OperatorTimes
 from perfpass.predictors.roofline import PAGEABLE_COPY_BYTES_S, issue_share, smooth_maximum
 
 if TYPE_CHECKING:
@@ -49,9 +49,10 @@ GROUPS: tuple[str, ...] = (*(f"{kind}, {part}" for part in PARTS[:3] for kind in
 # What autocast runs in single precision: normalizations but those over the batch, softmaxes, and what is added between.
 WIDENED: tuple[str, ...] = ("norm", "softmax", "pointwise")
 LEVELS: tuple[str, ...] = ("step", "group", "autocast", "host")
-# The host's time for a kernel, by part of the step, over that of inference: backward runs in C++ without modules, the
-# optimizer's loop without foreach issues plain calls.
-ISSUE_SHARE = np.array([1.0, 0.6, 0.6, 0.4])
+# The host's time for a kernel, by part of the step, over a bare dispatch (`operators.ISSUE_S`): forward through modules
+# that record what autograd needs, backward in C++ without modules, the optimizer's loop in plain calls. Kinds of
+# operators are alike: the levels by which inference tells them apart err more on steps (docs/decisions.md).
+ISSUE_SHARE = np.array([3.0, 1.8, 1.8, 0.45])
 # The host and the device of a step overlap less than those of a forward pass (`roofline.SMOOTHNESS`): it waits for the
 # device at the loss, the scaler and the timer, and the queue is empty when the next one starts.
 SMOOTHNESS = 2.0
@@ -132,7 +133,7 @@ class Base:
             device_s = device_s + _turning_s(table, way) * self.gpu.factors(way)[_MOVE]
         return Work(
             device_s * tables.count,
-            times * self.gpu.issue_s(way)[done.host] * ISSUE_SHARE[table.part],
+            times * ISSUE_S[ISSUED_AS[way.runtime]] * ISSUE_SHARE[table.part],
             _groups(table, done.family, way.device),
             _widened(tables, table, _KIND[done.family], way),
             gap * tables.sums(times) + way.copied_bytes / PAGEABLE_COPY_BYTES_S,

@@ -9,6 +9,7 @@ full clock, which takes a share of its limit beside. Two constants, fitted on tr
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from perfpass.devices import Device
+
+MEASURED_VENDOR = "NVIDIA"
+# Of watts of another vendor's board, of which no step was measured, as a logarithm, by hand: half again as many, or as
+# few, beside what NVIDIA's boards differ by.
+_ANOTHER_VENDOR = 0.4
 
 
 @dataclass(frozen=True)
@@ -50,13 +56,18 @@ class StepPower:
         return {name: round(value, 5) for name, value in asdict(self).items()}
 
     def predict(self, device: Device, compute_use: np.ndarray, memory_use: np.ndarray) -> Bounds:
-        """[N] mean board power in W at the uses of the peak and of the bandwidth (0 to 1 each); idle to the limit."""
+        """[N] mean board power in W at the uses of the peak and of the bandwidth (0 to 1 each); idle to the limit.
+
+        No step of another vendor than NVIDIA was measured with its watts, so that such boards' bounds are wider.
+        """
         limit = device.power_limit_w
+        above, below = self.high, self.low
+        if device.vendor != MEASURED_VENDOR:
+            above = math.exp(math.hypot(math.log(self.high), _ANOTHER_VENDOR))
+            below = math.exp(-math.hypot(math.log(self.low), _ANOTHER_VENDOR))
         rest = resting_w(device, limit, self.awake)
         watts = rest + self.scale * np.sqrt(compute_use + memory_use) * (limit - rest)
-        return Bounds(
-            *(np.clip(watts * of, min(device.idle_power_w, limit), limit) for of in (1.0, self.low, self.high))
-        )
+        return Bounds(*(np.clip(watts * of, min(device.idle_power_w, limit), limit) for of in (1.0, below, above)))
 
 
 def resting_w(device: Device, limit_w: float | np.ndarray, awake: float | np.ndarray) -> Any:

@@ -22,17 +22,20 @@ from perfpass.graph.table import Tables
 from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Run, Runs, shares
 from perfpass.predictors.inference import cpu_halves
+from perfpass.predictors.learned import time_lacks
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import UNMEASURED, Kinds, RatioTrees, Settings, TimePrediction
 from perfpass.predictors.learned.recorded import FASTER_FP32
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import RATES, fed_flops, sustained_flops
+from perfpass.predictors.roofline import RATES, fed_flops, issue_share, sustained_flops
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
-from perfpass.predictors.training_step.operators import StepTimes
-from perfpass.predictors.training_step.power import StepPower
+from perfpass.predictors.training_step.operators import SMOOTHNESS, StepTimes
+from perfpass.predictors.training_step.power import MEASURED_VENDOR, StepPower
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from perfpass.devices import Device
     from perfpass.graph.table import OperatorColumns
     from perfpass.predictors.learned.ratios import Vectors
@@ -49,12 +52,19 @@ _FOLDED = (
 )
 _NOTED_SCORES = 0.1  # of what is kept: less widens no bound by much
 _SCORES = (
-    "attention is taken as one kernel that keeps no scores; a program that multiplies, drops and multiplies again "
-    "keeps them (the upper bound of memory allows for it)"
+    "attention is taken as one kernel that keeps no scores, which the model and the device do not say; a program that "
+    "multiplies, drops and multiplies again keeps them (the upper bound of memory allows for it)"
 )
 _MEMORY = "planned: what the backward pass of the forward graph holds, a loss (cross entropy) over its results included"
+# The host of a step (`training_step.operators`, forward 51 us an operator) over what the features count (20 us).
+_HOST = 2.5
 _POWER = "the root of what the step uses of the board, by four boards of Zeus in training"
 _FROZEN = "a part of the parameters is frozen; only steps that train all of them were learned from"
+
+
+def as_it_waits(lacks: Mapping[str, np.ndarray], issue: np.ndarray) -> dict[str, np.ndarray]:
+    """`time_lacks.as_it_waits` of N steps on GPUs; ``issue`` [N]: the host's time over the device's in the features."""
+    return time_lacks.as_it_waits(lacks, issue_share(_HOST * issue, SMOOTHNESS))
 
 
 def options(device: Device, precision: str, optimizer: str) -> StepOptions:
@@ -186,6 +196,9 @@ class StepPredictor(RatioTrees):
         lost = self._fade(way, distance) * (kinds.convolves & kinds.strange) * (not way.present)
         return seconds, np.broadcast_to(lost[:, None], seconds.shape)
 
+    def _waiting(self, lacks: dict[str, np.ndarray], issue: np.ndarray, way: Way) -> dict[str, np.ndarray]:
+        return super()._waiting(lacks, issue, way) if way.device.kind != "gpu" else as_it_waits(lacks, issue)
+
     def _lacks(
         self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, kinds: Kinds, way: Way, distance: np.ndarray
     ) -> dict[str, np.ndarray]:
@@ -224,6 +237,8 @@ class StepPredictor(RatioTrees):
         folded = _folded(runs.tables)
         notes.add(1, folded, _FOLDED, vouched=True)
         scores = allocation.score_bytes(runs.tables, way)
+        if allocation.keeps_no_scores(way):
+            scores = scores * runs.by_description
         notes.add(0, scores > _NOTED_SCORES * runs.backward_bytes, _SCORES, vouched=True)
         found |= {
             "level": notes.level,
@@ -291,7 +306,7 @@ class StepPredictor(RatioTrees):
                 "handed_over": float(columns["handed_over"][0]),
                 "optimizer": _optimizer(way),
                 "step": "derived from the forward graph",
-                "power": _POWER if way.device.kind == "gpu" else self.manifest["power"]["source"],
+                "power": _drawn(way.device) if way.device.kind == "gpu" else self.manifest["power"]["source"],
                 "memory": _MEMORY,
             },
             self.wide_by(columns, self.whole(way).device),
@@ -319,6 +334,11 @@ class StepPredictor(RatioTrees):
             notes.add(1, way.precision == FASTER_FP32, faster, vouched=True)
         notes.add(2, way.runtime == "torch.compile", "no compiled training step to learn from", first=True)
         return notes
+
+
+def _drawn(device: Device) -> str:
+    """What the watts of a GPU's step are by."""
+    return _POWER if device.vendor == MEASURED_VENDOR else f"{_POWER}, none of {device.vendor}: wider by hand"
 
 
 def _folded(tables: Tables) -> np.ndarray:

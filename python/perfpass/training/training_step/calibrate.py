@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,13 @@ from perfpass.devices import device as find_device
 from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.roofline import generations_before_ampere
 from perfpass.predictors.training_step.features import RATIOS
+from perfpass.predictors.training_step.predictor import as_it_waits
 from perfpass.training import time_widths
-from perfpass.training.ratio_trees import HeldOut, Split, hold_out
+from perfpass.training.ratio_trees import HeldOut, Residuals, Split, hold_out
 from perfpass.training.spread import Errors
 from perfpass.training.tasks.splits import Fold, folds_of
 from perfpass.training.training_step import model
+from perfpass.training.training_step.dataset import Dataset
 from perfpass.training.training_step.model import Corpus
 
 COMMON, RARE, UNMEASURED = range(len(EVIDENCE))
@@ -31,6 +33,17 @@ def unseen_networks(corpus: Corpus, split: str, folds: int, *, seed: int, **more
         return model.held_out(corpus, fold.train, fold.test, seed=seed)
 
     return hold_out(corpus.dataset, split, folds, seed, held_out, **more)
+
+
+def of_networks(dataset: Dataset, found: Residuals) -> Errors:
+    """Errors on networks held out, for the fit of widths."""
+    return _as_asked(time_widths.of_networks(dataset, found), found.issue)
+
+
+def _as_asked(errors: Errors, issue: np.ndarray) -> Errors:
+    """With lacks as those of a question (`StepPredictor`); ``issue`` [N]."""
+    lacks = as_it_waits(dict(zip(errors.causes, errors.lacks.T, strict=True)), issue)
+    return replace(errors, lacks=np.column_stack([lacks[cause] for cause in errors.causes]))
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +62,8 @@ class Experiment:
     def errors(self) -> Errors:
         """For the fit of widths."""
         generation = generations_before_ampere(find_device(self.device))
-        return time_widths.of_devices(self.residual, self.issue, self.evidence, generation, self.device)
+        found = time_widths.of_devices(self.residual, self.issue, self.evidence, generation, self.device)
+        return _as_asked(found, self.issue)
 
 
 def unseen_devices(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from perfpass.predictors.inference.predictor import InferencePredictor
-from perfpass.training import ratio_trees, time_widths
+from perfpass.training import ratio_trees
 from perfpass.training.ratio_trees import Residuals, Split
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
@@ -93,7 +93,7 @@ class _Evidence:
         kept = np.ones(len(self.networks.row), dtype=bool)
         if without is not None:
             kept = ~np.isin(self.networks.row, without)
-        found = time_widths.of_networks(self.corpus.dataset, self.networks.take(kept))
+        found = calibrate.of_networks(self.corpus.dataset, self.networks.take(kept))
         return [found, *(e.errors for e in self.experiments if e.device != device)]
 
     def bounds(self, asked: Errors, without: np.ndarray, device: str = "") -> tuple[np.ndarray, np.ndarray]:
@@ -109,7 +109,7 @@ def _grade(
     low, high = predicted.copy(), predicted.copy()
     for fold in found.folds:
         asked = held.take(np.isin(held.row, fold.test))
-        below, above = evidence.bounds(time_widths.of_networks(dataset, asked), fold.test)
+        below, above = evidence.bounds(calibrate.of_networks(dataset, asked), fold.test)
         low[asked.row], high[asked.row] = predicted[asked.row] * np.exp(below), predicted[asked.row] * np.exp(above)
     timm = (dataset.rows.source == "timm").to_numpy()
     for name, side in ((ALL, graded), (TIMM, timm & graded), (BOARDS, ~timm & graded)):

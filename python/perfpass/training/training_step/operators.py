@@ -43,15 +43,15 @@ _AT = {level: [i for i, (of, _) in enumerate(PARAMETERS) if of == level] for lev
 _KNOWN = {"norm, data": 5 / 3}
 _KNOWN |= {f"{kind}, forward": 3 / 2 for kind in ("batch_norm", AMD_BATCH_NORM)}
 _KNOWN |= {f"{kind}, data": 5 / 3 for kind in ("batch_norm", AMD_BATCH_NORM)}
-# Log deviations of levels around that, of laboratories (device and host), and of single measurements. Forward operators
-# are those of inference; the step and its host may be off by as much as a laboratory and its host. Of a CPU's step,
-# inference's constants tell less: caches hold what was just written. What is said of cuDNN's large depthwise kernels is
-# that of others, and of AMD's normalizations over the batch that of NVIDIA's.
+# Log deviations of levels around that, of laboratories, their boards and hosts, and of single measurements. Forward
+# operators are those of inference; the step and its host may be off by as much as a laboratory and its host. Of a CPU's
+# step, inference's constants tell less: caches hold what was just written. What is said of cuDNN's large depthwise
+# kernels is that of others, and of AMD's normalizations over the batch that of NVIDIA's.
 _SPREAD: dict[str, dict[str, float]] = {
     "gpu": {"step": 0.3, "forward": 0.04, "group": 0.15, "optimizer": 0.3, "autocast": 0.5, "host": 0.5, "large": 0.5},
     "cpu": {"step": 0.2, "forward": 0.15, "group": 0.3, "optimizer": 0.5, "autocast": 0.01, "host": 0.5, "large": 0.3},
 }
-_LABORATORY, _HOST, _NOISE, _HUBER, _STEPS = 0.3, 0.5, 0.12, 1.5, 20
+_LABORATORY, _BOARD, _HOST, _NOISE, _HUBER, _STEPS = 0.3, 0.1, 0.5, 0.12, 1.5, 20
 # A host is slow or fast in all parts of a step; its parts differ from that by so much.
 _HOST_PART = 0.15
 _EACH = 40  # rows of each laboratory, device and precision
@@ -115,8 +115,11 @@ class Rows:
         theta = np.array([levels.get(level, {}).get(name, 0.0) for level, name in PARAMETERS])
         if not there:
             return self.parts(theta).total
-        own, host = (self.names[of].map(levels[f"of {of}"]).fillna(0.0).to_numpy() for of in ("source", "host"))
-        return self.parts(theta, own, host).total
+        own, host, board = (
+            self.names[of].map(levels[f"of {effect}"]).fillna(0.0).to_numpy()
+            for of, effect in (("source", "source"), ("host", "host"), ("host", "board"))
+        )
+        return self.parts(theta, own + board, host).total
 
 
 @dataclass(frozen=True, eq=False)
@@ -203,7 +206,8 @@ def _arrays(rows: Rows) -> list[np.ndarray]:
 def fit(rows: Rows) -> dict[str, dict[str, float]]:
     """The levels that ship, of the rows' kind of device; none where there is no row.
 
-    Beside them, as "of source" and "of host", the effects of laboratories and their hosts, which ship nothing.
+    Beside them, as "of source", "of host" and "of board" (named as its host), the effects of laboratories, of their
+    hosts and of their boards, which ship nothing.
     """
     count = len(PARAMETERS)
     laboratories, own = np.unique(rows.names.source.to_numpy(dtype=str), return_inverse=True)
@@ -212,7 +216,9 @@ def fit(rows: Rows) -> dict[str, dict[str, float]]:
     deviation = [_deviation(spread, *parameter) for parameter in PARAMETERS]
     # One laboratory alone has no effect of its own.
     alone = 1e-3 if len(laboratories) < 2 else 1.0
-    deviation += [_LABORATORY * alone] * len(laboratories) + [_HOST * alone] * len(hosts)
+    # A laboratory's boards differ on the device, too: what is off there must not be its host's.
+    deviation += [_LABORATORY * alone] * len(laboratories)
+    deviation += [_HOST * alone] * len(hosts) + [_BOARD * alone] * len(hosts)
     apart = np.array(deviation)
     mean = np.zeros(len(apart))
     if rows.kind == "gpu":
@@ -224,15 +230,16 @@ def fit(rows: Rows) -> dict[str, dict[str, float]]:
     parts = len(PARTS)
     of_host = np.linalg.inv(spread["host"] ** 2 * np.ones((parts, parts)) + _HOST_PART**2 * np.eye(parts))
     at_own, at_host = count + own, count + len(laboratories) + host
+    at_board = at_host + len(hosts)
     for _ in range(_STEPS if len(rows) else 0):
-        found = rows.parts(theta[:count], theta[at_own], theta[at_host])
+        found = rows.parts(theta[:count], theta[at_own] + theta[at_board], theta[at_host])
         on_device, on_host = _slopes(rows.kind, found)
         jacobian = np.zeros((len(rows), len(apart)))
         jacobian[:, _AT["group"]] = found.device.sum(axis=1) * on_device[:, None]
         jacobian[:, _AT["autocast"]] = found.device.sum(axis=2)[:, : len(WIDENED)] * on_device[:, None]
         jacobian[:, _AT["host"]] = found.issued * on_host[:, None]
         jacobian[:, 0] = found.device.sum(axis=(1, 2)) * on_device
-        jacobian[every, at_own] = jacobian[:, 0]
+        jacobian[every, at_own] = jacobian[every, at_board] = jacobian[:, 0]
         jacobian[every, at_host] = found.issued.sum(axis=1) * on_host
         residual = (target - np.log(found.total)) / _NOISE
         weight = base * np.minimum(1.0, _HUBER / np.maximum(np.abs(residual), 1e-9)) / _NOISE**2
@@ -248,8 +255,9 @@ def fit(rows: Rows) -> dict[str, dict[str, float]]:
     levels: dict[str, dict[str, float]] = {level: {} for level in _AT}
     for (level, name), value in zip(PARAMETERS, theta[:count].tolist(), strict=True):
         levels[level][name] = value
-    levels["of source"] = dict(zip(laboratories.tolist(), theta[count:].tolist(), strict=False))
-    levels["of host"] = dict(zip(hosts.tolist(), theta[count + len(laboratories) :].tolist(), strict=True))
+    effects = np.split(theta[count:], np.cumsum([len(laboratories), len(hosts)]))
+    for of, names, values in zip(("source", "host", "board"), (laboratories, hosts, hosts), effects, strict=True):
+        levels[f"of {of}"] = dict(zip(names.tolist(), values.tolist(), strict=True))
     return levels
 
 

@@ -48,7 +48,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
     )
     say("held-out networks for the intervals")
     experiments = calibrate.unseen_devices(corpus, seed=seed, say=say)
-    parts = [time_widths.of_networks(dataset, found), *(e.errors for e in experiments)]
+    parts = [calibrate.of_networks(dataset, found), *(e.errors for e in experiments)]
     least = operators.least_widths(levels)
 
     def write(gpu: Spread, cpu: Spread, watts: StepPower) -> tuple[Path, int]:
