@@ -41,6 +41,15 @@ class Undelayed(Undescribed, LocalPool):
     """Workers on this machine that measure what they are asked and nothing beside."""
 
 
+@pytest.fixture
+def torch_alone(tmp_path, monkeypatch):
+    """Workers find torch and nothing else to load beforehand: two thirds of their start, where starting is the test."""
+    for name in ("timm", "transformers", "onnxruntime"):
+        (tmp_path / "absent" / name).mkdir(parents=True)
+        (tmp_path / "absent" / name / "__init__.py").write_text('raise ImportError("absent")')
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "absent"))
+
+
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory):
     """One small campaign over every runtime and mode, run once, then resumed."""
@@ -173,7 +182,7 @@ def test_a_budget_stops_in_time_and_the_rest_is_left(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_worker_killed_once_loses_nothing_and_killed_twice_is_a_finding(tmp_path):
+def test_a_worker_killed_once_loses_nothing_and_killed_twice_is_a_finding(tmp_path, torch_alone):
     wanted = campaign(
         {"protocol": QUICK, "sweep": [{"threads": 1, "model": "unet:temperature-downscaling", "batch": [1, 2]}]}
     )
@@ -195,7 +204,7 @@ def test_a_worker_killed_once_loses_nothing_and_killed_twice_is_a_finding(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_measurement_that_hangs_is_ended(tmp_path):
+def test_a_measurement_that_hangs_is_ended(tmp_path, torch_alone):
     protocol = QUICK | {"timeout_s": 0.05}
     wanted = campaign({"protocol": protocol, "sweep": [{"threads": 1, "model": "unet:temperature-downscaling"}]})
     outcome = run(wanted, tmp_path, lambda log: Undelayed(["cpu"], log))
@@ -203,7 +212,7 @@ def test_a_measurement_that_hangs_is_ended(tmp_path):
 
 
 @pytest.mark.slow
-def test_no_process_outlives_a_killed_campaign(tmp_path):
+def test_no_process_outlives_a_killed_campaign(tmp_path, torch_alone):
     wanted = tmp_path / "wanted.toml"
     protocol = "\n".join(f"{name} = {value}" for name, value in QUICK.items())
     sweep = f'threads = 1\nmodel = "unet:temperature-downscaling"\nbatch = {list(range(1, 100))}'
