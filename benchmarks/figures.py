@@ -88,7 +88,10 @@ def main() -> None:
     stale = False
     for page in [p.resolve() for p in options.pages] or pages():
         before = page.read_text()
-        after = documents.remade(filled(before, page))
+        try:
+            after = documents.remade(filled(before, page))
+        except RuntimeError as error:
+            raise RuntimeError(f"{page.relative_to(ROOT)}: {error}") from error
         if not options.check:
             page.write_text(after)
         elif after != before:

@@ -12,6 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from perfpass.cli import main
+
 MINE = """
 [[device]]
 id = "my-gpu"
@@ -42,8 +44,18 @@ def refused(code: int, *arguments: str, **environment: str) -> str:
     """The one line on stderr of a command that fails with ``code``."""
     done = run(*arguments, **environment)
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
-    assert done.stderr.startswith("perfpass: error: ") and done.stderr.count("\n") == 1, done.stderr
-    return done.stderr
+    return one_line(done.stderr)
+
+
+def refused_here(code: int, capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """As `refused`, in this process: for what is decided behind the start of one."""
+    assert main([str(argument) for argument in arguments]) == code, capsys.readouterr()
+    return one_line(capsys.readouterr().err)
+
+
+def one_line(said: str) -> str:
+    assert said.startswith("perfpass: error: ") and said.count("\n") == 1, said
+    return said
 
 
 @pytest.fixture(scope="module")
@@ -233,8 +245,8 @@ def test_the_bash_completion_script_is_valid_bash():
     ],
     ids=lambda value: " ".join(value).replace("{}/", "") if isinstance(value, list) else None,
 )
-def test_every_failure_is_one_line_and_its_exit_code(models, code, arguments, message):
-    assert message in refused(code, *(a.format(models) for a in arguments))
+def test_every_failure_is_one_line_and_its_exit_code(models, capsys, code, arguments, message):
+    assert message in refused_here(code, capsys, *(a.format(models) for a in arguments))
 
 
 def test_debug_shows_the_traceback(models):
@@ -269,7 +281,7 @@ def test_an_error_stays_one_when_nobody_can_read_it(models):
         assert (done.returncode, done.stdout, done.stderr) == (3, "", "")
 
 
-def test_paths_that_the_system_refuses_are_errors_of_one_line(models, tmp_path):
+def test_paths_that_the_system_refuses_are_errors_of_one_line(models, capsys):
     long = "x" * 5000
     for arguments in (
         ["predict", long, "--device", "a100"],
@@ -283,7 +295,7 @@ def test_paths_that_the_system_refuses_are_errors_of_one_line(models, tmp_path):
         ["measure", "timm:resnet18", "-o", long],
         ["predict", models / "fixed.onnx", "--device", "a100", "--device-file", long],
     ):
-        assert "name too long" in refused(3, *arguments).lower(), arguments
+        assert "name too long" in refused_here(3, capsys, *arguments).lower(), arguments
 
 
 def test_an_error_is_headed_by_the_file_that_it_is_about(models, tmp_path):

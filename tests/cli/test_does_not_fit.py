@@ -97,3 +97,17 @@ def test_a_batch_without_a_server_that_does_not_fit_is_refused_with_what_it_need
     said = capsys.readouterr().err
     assert "DOES NOT FIT: it needs 130.9 GiB of memory; there are 36 GiB usable" in said and "--tp 4" in said
     assert main(["llm", "llama-2-70b", "--device", "a100", "--offline", "--tp", "4"]) == 0
+
+
+def test_a_step_is_recorded_once_for_each_batch_that_is_asked(monkeypatch):
+    """The run itself and the batch that would do were recorded twice, at seconds each."""
+    from torch import nn
+
+    from perfpass.predictors.memory import recorded
+
+    asked, events = [], recorded._events
+    monkeypatch.setattr(recorded, "_events", lambda *how: asked.append(how[2:4]) or events(*how))
+    network = nn.Sequential(nn.Conv2d(3, 64, 3), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 14 * 14, 10))
+    found = perfpass.predict(network, "t4", input_shape=(3, 16, 16), batch=2**20, mode="training")
+    assert found.memory_verdict.fits == "no" and found.memory_verdict.remedies[0].startswith("batch ")
+    assert len(asked) == len(set(asked)) > 2

@@ -55,7 +55,7 @@ def test_no_tracked_file_names_a_machine_path_or_a_registry_host():
         for path in tracked_files()
         if (text := text_of(path)) is not None
         for pattern in (*MACHINE_PATHS, *REGISTRY_HOSTS)
-        if re.search(rf"(?<![\w.]){re.escape(pattern)}", text)
+        if pattern in text and re.search(rf"(?<![\w.]){re.escape(pattern)}", text)  # the first is a tenth of the time
     ]
     assert not found
 

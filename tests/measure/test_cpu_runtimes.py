@@ -44,11 +44,11 @@ def test_openvino_measures_its_file_an_onnx_file_and_a_model_by_name(tmp_path: P
     path = tmp_path / "model.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
     models = [f"file:{FILES / 'ov_images_open.xml'}", f"onnx:{path}"]
-    collector = Collector("cpu")
-    for model in models:
-        one = Configuration(model=model, runtime="openvino", threads=1, batch=2, image_size=32)
-        record = collector.measure(one, QUICK)
-        assert record["latency_ms"]["median"] > 0 and record["memory"]["host_peak_rss_bytes"] > 0
+    with Collector("cpu") as collector:
+        for model in models:
+            one = Configuration(model=model, runtime="openvino", threads=1, batch=2, image_size=32)
+            record = collector.measure(one, QUICK)
+            assert record["latency_ms"]["median"] > 0 and record["memory"]["host_peak_rss_bytes"] > 0
 
 
 def test_a_broken_file_is_one_error_of_either_runtime(tmp_path: Path) -> None:

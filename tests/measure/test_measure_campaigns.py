@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import shutil
 import signal
 import subprocess
@@ -38,6 +39,15 @@ class Undescribed:
 
 class Undelayed(Undescribed, LocalPool):
     """Workers on this machine that measure what they are asked and nothing beside."""
+
+
+@pytest.fixture
+def torch_alone(tmp_path, monkeypatch):
+    """Workers find torch and nothing else to load beforehand: two thirds of their start, where starting is the test."""
+    for name in ("timm", "transformers", "onnxruntime"):
+        (tmp_path / "absent" / name).mkdir(parents=True)
+        (tmp_path / "absent" / name / "__init__.py").write_text('raise ImportError("absent")')
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "absent"))
 
 
 @pytest.fixture(scope="module")
@@ -172,7 +182,7 @@ def test_a_budget_stops_in_time_and_the_rest_is_left(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_worker_killed_once_loses_nothing_and_killed_twice_is_a_finding(tmp_path):
+def test_a_worker_killed_once_loses_nothing_and_killed_twice_is_a_finding(tmp_path, torch_alone):
     wanted = campaign(
         {"protocol": QUICK, "sweep": [{"threads": 1, "model": "unet:temperature-downscaling", "batch": [1, 2]}]}
     )
@@ -194,7 +204,7 @@ def test_a_worker_killed_once_loses_nothing_and_killed_twice_is_a_finding(tmp_pa
 
 
 @pytest.mark.slow
-def test_a_measurement_that_hangs_is_ended(tmp_path):
+def test_a_measurement_that_hangs_is_ended(tmp_path, torch_alone):
     protocol = QUICK | {"timeout_s": 0.05}
     wanted = campaign({"protocol": protocol, "sweep": [{"threads": 1, "model": "unet:temperature-downscaling"}]})
     outcome = run(wanted, tmp_path, lambda log: Undelayed(["cpu"], log))
@@ -202,7 +212,7 @@ def test_a_measurement_that_hangs_is_ended(tmp_path):
 
 
 @pytest.mark.slow
-def test_no_process_outlives_a_killed_campaign(tmp_path):
+def test_no_process_outlives_a_killed_campaign(tmp_path, torch_alone):
     wanted = tmp_path / "wanted.toml"
     protocol = "\n".join(f"{name} = {value}" for name, value in QUICK.items())
     sweep = f'threads = 1\nmodel = "unet:temperature-downscaling"\nbatch = {list(range(1, 100))}'
@@ -244,7 +254,8 @@ def test_measuring_needs_no_compiled_core(tmp_path):
 
 
 def test_a_collector_measures_its_own_device_only():
-    record = Collector("cpu").measure(Configuration(model="unet:temperature-downscaling", device="cuda"), Protocol())
+    with Collector("cpu") as one:
+        record = one.measure(Configuration(model="unet:temperature-downscaling", device="cuda"), Protocol())
     assert record["status"] == "unsupported"
     assert "measures cpu" in record["message"]
 
@@ -259,8 +270,20 @@ def test_a_full_disk_is_no_finding_about_the_model_that_was_measured(monkeypatch
             raise UnsupportedError("cannot be exported to ONNX") from error
 
     monkeypatch.setattr(collector, "build", full)
-    with pytest.raises(FileError, match="No space left on device while hf:bert-tiny was measured; make room"):
-        Collector("cpu").measure(Configuration(model="hf:bert-tiny"), Protocol())
+    refused = pytest.raises(FileError, match="No space left on device while hf:bert-tiny was measured; make room")
+    with Collector("cpu") as one, refused:
+        one.measure(Configuration(model="hf:bert-tiny"), Protocol())
+
+
+def test_a_collector_limits_the_memory_of_its_process_and_lifts_that_when_it_ends():
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with Collector("cpu"):
+        soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+        assert soft != resource.RLIM_INFINITY and hard == before[1]
+        with Collector("cpu"):
+            assert resource.getrlimit(resource.RLIMIT_DATA)[0] <= soft  # a lower limit that is set already stays
+        assert resource.getrlimit(resource.RLIMIT_DATA) == (soft, hard)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
 
 
 def test_an_onnx_file_is_measured_with_its_weights_and_refused_without(tmp_path):
@@ -283,7 +306,8 @@ def test_an_onnx_file_is_measured_with_its_weights_and_refused_without(tmp_path)
         Configuration(model=f"onnx:{tmp_path / 'absent.onnx'}", runtime="onnxruntime"),
         Configuration(model=f"onnx:{_without_weights(model, tmp_path)}", runtime="onnxruntime"),
     ]
-    with_weights, absent, without = (Collector("cpu").measure(c, Protocol(**QUICK)) for c in wanted)
+    with Collector("cpu") as one:
+        with_weights, absent, without = (one.measure(c, Protocol(**QUICK)) for c in wanted)
     assert with_weights["status"] == "ok"
     assert (absent["status"], without["status"]) == ("unsupported", "unsupported")
     assert "no such file" in absent["message"]

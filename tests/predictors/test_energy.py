@@ -19,7 +19,7 @@ from perfpass.predictors.energy.power import PowerModel
 from perfpass.predictors.energy.predictor import AT_RATE, QUANTITIES, EnergyPredictor, unlike_records
 from perfpass.predictors.learned.components import Rows
 from perfpass.training.components.fit import fit_factors
-from perfpass.training.components.grade import both_split, group_split, hold_out, random_split
+from perfpass.training.components.grade import both_split, configurations, group_split, hold_out, random_split
 from perfpass.training.energy import outside, widths
 from perfpass.training.energy.dataset import load
 
@@ -278,3 +278,11 @@ def test_predict_prints_the_cost_block_only_where_asked(capsys):
     expected = found["energy_j"]["median"] * 1000 * 1.2 / 3.6e6 * 56
     assert found["cost"]["carbon_g"]["median"] == pytest.approx(expected)
     assert main([*arguments, "--region", "Atlantis"]) == 2
+
+
+def test_rows_are_alike_where_all_columns_are():
+    import pandas
+
+    table = pandas.DataFrame({"device": ["a40", "a40", "l4"], "batch": [8, 8, 16], "share": [0.5, 0.5, 1.0]})
+    assert configurations(table).tolist() == table.astype(str).agg("|".join, axis=1).tolist()
+    assert len(set(configurations(table))) == 2 and configurations(table).dtype == object

@@ -27,13 +27,14 @@ from perfpass.predictors.serving.base import (
 )
 from perfpass.training.serving import dataset
 from perfpass.training.serving.fit import CARRIED, constants_of
+from served_records import served
 
 CONSTANTS = bounded(prior())
 
 
 @pytest.fixture(scope="module")
 def records():
-    return dataset.load()
+    return served()
 
 
 def mean_wait(requests: int, per_chunk: int, chunk_s: float) -> float:

@@ -15,6 +15,7 @@ from perfpass.llm import Parallelism, Quantization, Serving, language_model
 from perfpass.predictors.serving.base import CONSTANTS, REQUEST_S, bounded, host_s, kept_tokens, prior, terms, times
 from perfpass.predictors.serving.features import describe
 from perfpass.predictors.serving.predictor import ServingPredictor
+from served_records import served
 
 LOAD = {"input_length": 1024, "output_length": 1024, "concurrency": 16}
 
@@ -363,9 +364,7 @@ def test_another_artefact_is_refused(tmp_path):
 
 
 def test_shipped_trees_and_neighbours_give_what_training_graded():
-    from perfpass.training.serving.dataset import load
-
-    data = load()
+    data = served()
     rows = np.arange(0, len(data), 7)
     for target in ("tpot", "ttft"):
         found = ServingPredictor.load().seconds(data.workloads.take(rows), "known")[target]
@@ -440,11 +439,10 @@ def test_other_laboratories_are_asked_for_what_they_measured():
 
 
 def test_no_measurement_is_on_both_sides_of_a_split():
-    from perfpass.training.serving.dataset import load
     from perfpass.training.serving.fit import SET_UP
     from perfpass.training.serving.held_out import LEVELS, folds_of
 
-    data = load()
+    data = served()
     configuration = data.rows.configuration.to_numpy()
     family, gpu = data.rows.family.to_numpy(), data.rows.device.to_numpy()
     apart = {"model unseen": (family,), "device unseen": (gpu,), "both unseen": (family, gpu)}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from perfpass.records.readers import inferencex_sweeps
 from perfpass.records.readers.inferencex_sweeps import layout, points
+from served_records import served
 
 B200 = {"family": "deepseek-v3", "device": "b200-sxm-180gb", "runtime": "trtllm", "precision": "nvfp4"}
 RUN = {
@@ -111,9 +112,7 @@ def test_every_point_names_a_known_model_board_and_a_whole_layout():
 
 def test_no_server_decodes_more_requests_at_once_than_its_settings_allow():
     """By their own times: of requests in flight as many decode as decoding has of a request's time (Little's law)."""
-    from perfpass.training.serving import dataset
-
-    data = dataset.load()
+    data = served()
     rows = data.rows[data.rows.decode_batch > 0]
     decoding = rows.output_tokens * data.tpot_s[rows.index]
     at_once = rows.concurrency * decoding / (decoding + data.ttft_s[rows.index])

@@ -12,7 +12,7 @@ import os
 import re
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -57,16 +57,14 @@ _WINDOWED = ("gemma2", "gemma3_text", "gpt_oss", "cohere2", "exaone4", "phi3")
 @dataclass(frozen=True)
 class Header:
     """What a file says of its model: ``configuration`` as a config.json has it, ``file_type`` as FILE_TYPES calls it
-    ("" where it is none of them), bytes and elements of all tensors, and of them ``bytes_by_type``. ``missing``: shards
-    that the file speaks of and that do not stand beside it; their tensors are not in the sums. ``tensors``: name and
-    bytes of each.
+    ("" where it is none of them), bytes and elements of all tensors. ``missing``: shards that the file speaks of and
+    that do not stand beside it; their tensors are not in the sums. ``tensors``: name and bytes of each.
     """
 
     configuration: dict[str, Any]
     file_type: str
     weight_bytes: int
     elements: int
-    bytes_by_type: Mapping[int, int] = field(default_factory=dict)
     missing: int = 0
     tensors: tuple[tuple[str, int], ...] = ()
 
@@ -81,17 +79,13 @@ def read(path: str | os.PathLike[str]) -> Header:
     shards, missing = _others(Path(path), keys)
     for shard in shards:
         tensors += _one(shard)[1]
-    sizes: dict[int, int] = {}
     listed = [(tensor.name, bytes_of(tensor, shown(path))) for tensor in tensors]
-    for tensor, (_, size) in zip(tensors, listed, strict=True):
-        sizes[tensor.kind] = sizes.get(tensor.kind, 0) + size
     known = keys.get("general.file_type")
     return Header(
         _configuration(keys, tensors, shown(path)),
         FILE_TYPES.get(known, "") if isinstance(known, int) else "",
-        sum(sizes.values()),
+        sum(size for _, size in listed),
         sum(math.prod(tensor.dims) for tensor in tensors),
-        sizes,
         missing,
         tuple(listed),
     )

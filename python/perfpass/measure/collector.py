@@ -41,7 +41,10 @@ _UNITS = {"b": 1, "bytes": 1, "kib": 2**10, "mib": 2**20, "gib": 2**30, "tib": 2
 
 
 class Collector:
-    """Bound to one device for its life. ``facts`` describes device, host and software; see docs/reference/records.md.
+    """Bound to one device until `close`. ``facts`` describes device, host and software; see docs/reference/records.md.
+
+    On the CPU the whole process may take no more than 90 % of the memory that was free when it began, so that a model
+    which is too large is a MemoryError and no machine that swaps; `close`, or the end of a ``with``, lifts that again.
 
     Raises UnsupportedError where the device is not there.
     """
@@ -54,13 +57,23 @@ class Collector:
         self._gpu: Gpu | None = None
         self._no_energy = "" if self._host.rapl.available else "no readable energy counter (RAPL) on this CPU"
         self._built: tuple[tuple[Any, ...], Built] | None = None
+        self._data_limit: tuple[int, int] | None = None
         if device == "cpu":
-            free = psutil.virtual_memory().available
-            own = psutil.Process().memory_info().vms
-            with contextlib.suppress(ValueError, OSError):  # a lower limit is already set, and stays
-                resource.setrlimit(resource.RLIMIT_DATA, (int(own + _MEMORY_SHARE * free), resource.RLIM_INFINITY))
+            self._limit_memory()
         else:
             self._open_gpu()
+
+    def __enter__(self) -> Collector:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _limit_memory(self) -> None:
+        self._data_limit = resource.getrlimit(resource.RLIMIT_DATA)
+        wanted = int(psutil.Process().memory_info().vms + _MEMORY_SHARE * psutil.virtual_memory().available)
+        lower = min([wanted, *(limit for limit in self._data_limit if limit != resource.RLIM_INFINITY)])
+        resource.setrlimit(resource.RLIMIT_DATA, (lower, self._data_limit[1]))
 
     def _open_gpu(self) -> None:
         try:
@@ -293,7 +306,10 @@ class Collector:
         }
 
     def close(self) -> None:
-        """Ends the sampling process."""
+        """Ends the sampling process, and lifts the limit of memory."""
+        if self._data_limit is not None:
+            resource.setrlimit(resource.RLIMIT_DATA, self._data_limit)
+            self._data_limit = None
         if self._sampler is not None:
             self._sampler.close()
         if self._gpu is not None:

@@ -146,7 +146,8 @@ def predict(
     own = batch
 
     def memory(*, device: Device | None = None, batch: int | None = None, precision: str | None = None) -> Interval:
-        if recorded and device is not None:  # takes seconds, and hardly differs between boards
+        itself = batch in (None, found.workload["batch"]) and precision is None
+        if recorded and (device is not None or itself):  # takes seconds, and hardly differs between boards
             return found.memory.in_use
         on, changed = device or target, how if precision is None else {**how, "precision": precision}
         size, other = (own, graph) if batch is None else (batch, at()(batch))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING
 
 from perfpass.decision import FitAnswer, fits
@@ -58,11 +59,17 @@ def _remedies(
     # Imported here: most questions fit.
     from perfpass.predictors import remedies
 
+    on, workload = device, found.workload
+
+    @cache
+    def here(batch: int | None, precision: str | None) -> Interval:
+        """Asked once each: to record a step of training takes seconds."""
+        return memory(batch=batch, precision=precision)
+
     def of_all(*, device: Device | None = None, batch: int | None = None, precision: str | None = None) -> Interval:
-        one = memory(device=device, batch=batch, precision=precision)
+        one = here(batch, precision) if device is None else memory(device=device, batch=batch, precision=precision)
         return together(one, processes, driver_bytes(device or on))
 
-    on, workload = device, found.workload
     trains = workload["mode"] == "training"
     asked = remedies.Question(
         of_all,

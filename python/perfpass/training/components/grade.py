@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +14,9 @@ from perfpass.training.components.fit import covariance_of, fit
 from perfpass.training.section import Section
 from perfpass.training.tasks.simple_baselines import trees
 from perfpass.training.tasks.splits import Fold, groups_into_folds, random_folds
+
+if TYPE_CHECKING:
+    import pandas
 
 # Bounds of all rows, [N] each, in the unit of the quantity.
 Edges = tuple[np.ndarray, np.ndarray]
@@ -38,6 +42,12 @@ class Quantity:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+
+def configurations(table: pandas.DataFrame) -> np.ndarray:
+    """[N] texts of N rows, equal where all columns are: row by row pandas takes twenty times as long."""
+    columns = table.astype(str)
+    return np.array(["|".join(row) for row in zip(*(columns[name] for name in columns), strict=True)], dtype=object)
 
 
 @dataclass(frozen=True)

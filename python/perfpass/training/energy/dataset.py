@@ -15,7 +15,7 @@ from perfpass.predictors.energy import features
 from perfpass.predictors.learned.components import Form, Rows
 from perfpass.records import schema
 from perfpass.records.location import data_directory
-from perfpass.training.components.grade import Quantity
+from perfpass.training.components.grade import Quantity, configurations
 
 if TYPE_CHECKING:
     import pandas
@@ -63,7 +63,7 @@ def _quantity(
         form=form,
         rows=rows,
         measured=np.asarray(measured, dtype=np.float64),
-        configuration=table[keys].astype(str).agg("|".join, axis=1).to_numpy(),
+        configuration=configurations(table[keys]),
         model=np.asarray(model, dtype=object),
         device=table.device.to_numpy(),
         others={key: np.asarray(value, dtype=object) for key, value in others.items()},

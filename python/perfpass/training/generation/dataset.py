@@ -14,7 +14,7 @@ from perfpass.predictors.generation.features import FORM, Batch, rows_of
 from perfpass.predictors.generation.predictor import QUANTITY
 from perfpass.records import schema
 from perfpass.records.location import data_directory
-from perfpass.training.components.grade import Quantity
+from perfpass.training.components.grade import Quantity, configurations
 
 if TYPE_CHECKING:
     import pandas
@@ -65,7 +65,7 @@ def load(folder: str | None = None) -> Dataset:
         form=FORM,
         rows=rows,
         measured=table.latency_ms.to_numpy() / 1e3,
-        configuration=table[list(fields)].astype(str).agg("|".join, axis=1).to_numpy(),
+        configuration=configurations(table[list(fields)]),
         model=np.array([named[key] for key in architecture], dtype=object),
         device=table.device.to_numpy(),
         others={"runtime": table.runtime.to_numpy()},

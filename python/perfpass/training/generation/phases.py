@@ -16,7 +16,7 @@ from perfpass.predictors.generation import phase_features as features
 from perfpass.predictors.learned.components import Form, Rows
 from perfpass.records import schema
 from perfpass.records.location import data_directory
-from perfpass.training.components.grade import Quantity
+from perfpass.training.components.grade import Quantity, configurations
 
 if TYPE_CHECKING:
     import pandas
@@ -107,7 +107,7 @@ def _quantity(name: str, form: Form, rows: Rows, milliseconds: pandas.Series, ta
         form=form,
         rows=rows,
         measured=milliseconds.to_numpy() / 1e3,
-        configuration=table[keys].astype(str).agg("|".join, axis=1).to_numpy(),
+        configuration=configurations(table[keys]),
         model=np.asarray(table.model, dtype=object),
         device=table.device.to_numpy(),
         others={"source": table.source.to_numpy()},

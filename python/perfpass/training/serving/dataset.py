@@ -20,6 +20,7 @@ from perfpass.predictors.serving.base import KINDS, Terms
 from perfpass.predictors.serving.features import Workloads, describe
 from perfpass.records import schema
 from perfpass.records.location import data_directory
+from perfpass.training.components.grade import configurations
 
 if TYPE_CHECKING:
     import pandas
@@ -218,6 +219,6 @@ def _short_of_room(model: LanguageModel, device: Any, serving: Serving) -> bool:
 def set_aside(rows: pandas.DataFrame) -> np.ndarray:
     """[N] a quarter of the curves (rows alike but for the load), by SHA-256: settings are chosen on these alone."""
     columns = ["device", "family", "runtime", "runtime_version", "disaggregated", "input_tokens", "output_tokens"]
-    keys = rows[[*columns, "gemm_quantization", "stated_tensor_parallel"]].astype(str).agg("|".join, axis=1)
-    chosen = keys.map(lambda text: int(hashlib.sha256(text.encode()).hexdigest(), 16) % 4 == 0)
+    keys = configurations(rows[[*columns, "gemm_quantization", "stated_tensor_parallel"]])
+    chosen = [int(hashlib.sha256(text.encode()).hexdigest(), 16) % 4 == 0 for text in keys]
     return np.asarray(rows.assign(chosen=chosen).groupby("configuration").chosen.transform("max"), dtype=bool)

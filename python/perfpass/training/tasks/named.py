@@ -116,8 +116,9 @@ def asked_of(rows: pandas.DataFrame, known: RecordedTables) -> tuple[pandas.Data
     samples = rows.batch * asked.table_size.where(rows.throughput_unit == "tok", 1)
     seconds = rows.latency_ms.fillna(1e3 * samples / rows.throughput_per_s) * 1e-3
     asked.loc[(asked.refused == "") & seconds.isna(), "refused"] = "no time measured"
+    rates = {name: device(name).peak_flops if name else () for name in set(asked.device)}
     pairs = zip(asked.device, asked.precision, strict=True)
-    lacks = np.array([bool(name) and _rate(precision) not in device(name).peak_flops for name, precision in pairs])
+    lacks = np.array([bool(name) and _rate(precision) not in rates[name] for name, precision in pairs])
     asked.loc[(asked.refused == "") & lacks, "refused"] = "the device lacks the precision"
     good = asked.refused == ""
     frame = rows.loc[good, _KEPT].assign(

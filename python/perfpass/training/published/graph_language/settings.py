@@ -7,9 +7,6 @@ import hashlib
 import json
 from dataclasses import dataclass
 
-# What stands in the place of the graph, beside the run's words.
-REPRESENTATIONS = ("graph", "text", "json", "none", "network", "sentence")
-
 
 @dataclass(frozen=True)
 class Settings:
