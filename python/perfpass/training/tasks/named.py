@@ -116,7 +116,7 @@ def asked_of(rows: pandas.DataFrame, known: RecordedTables) -> tuple[pandas.Data
     samples = rows.batch * asked.table_size.where(rows.throughput_unit == "tok", 1)
     seconds = rows.latency_ms.fillna(1e3 * samples / rows.throughput_per_s) * 1e-3
     asked.loc[(asked.refused == "") & seconds.isna(), "refused"] = "no time measured"
-    rates = {name: device(name).peak_flops if name else () for name in set(asked.device)}
+    rates = {name: device(name).peak_flops for name in set(asked.device) if name}
     pairs = zip(asked.device, asked.precision, strict=True)
     lacks = np.array([bool(name) and _rate(precision) not in rates[name] for name, precision in pairs])
     asked.loc[(asked.refused == "") & lacks, "refused"] = "the device lacks the precision"
