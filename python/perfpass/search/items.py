@@ -93,8 +93,8 @@ def count(models: Sequence[Any], defaults: Candidate, counting: Counting, thread
     sizes = {f.name: facts[f.name][good].astype(np.float64) for f in fields(Runs) if f.name in facts}
     if not counting.training:
         _keep_float_logits([item[0] for item, kept in zip(items, good, strict=True) if kept], sizes, counting)
-    described = np.array(by_description, dtype=np.float64)[good]
-    runs = Runs(**{**sizes, "tables": tables, "batch": facts["batch"][good], "by_description": described})
+    sizes["by_description"] = np.array(by_description, dtype=np.float64)[good]
+    runs = Runs(**{**sizes, "tables": tables, "batch": facts["batch"][good]})
     return Counted(runs, np.array(at, dtype=np.intp)[good], facts["unknown"][good] != 0, problems)
 
 
