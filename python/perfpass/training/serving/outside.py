@@ -57,6 +57,10 @@ class Asked:
     server: bool
 
 
+# Whose rows have set the host of vLLM before 0.6 (`serving.base.host_s`): no laboratories to judge these constants by.
+SET_CONSTANTS = ("mlenergy, server, vllm", "argonne, without a server, vllm")
+
+
 def load(folder: Path | str | None = None, *, thinned: bool = True) -> tuple[list[Asked], Counter[str]]:
     """All questions, and how many rows are left out by reason; ``thinned``: of those that tell nothing new evenly some.
 
