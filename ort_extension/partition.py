@@ -211,7 +211,7 @@ def _limit_kb(device: Any) -> int:
     """Device memory without what the driver's context and the libraries' workspace take."""
     from perfpass.predictors.memory.process import beside_high_bytes
 
-    return max(0, int(device.memory_bytes - beside_high_bytes(device)) // 1024)
+    return max(0, int(device.usable_bytes - beside_high_bytes(device)) // 1024)
 
 
 def unique_name(label: str, tensors: Sequence[str]) -> str:

@@ -66,12 +66,12 @@ def place(named: str | Device | None, asked: Sequence[tuple[str, dict[str, Any]]
         how = f"{device.name}, as named"
         if device.id == "host-cpu":
             return _host(device, runtime, how)
-        return Placement(device, how, device.memory_bytes, runtime)
+        return Placement(device, how, device.usable_bytes, runtime)
     if first in GPU_RUNTIMES:
         facts, uuid = gpu_facts(gpu_index(options))
         device = in_catalogue(facts)
         part = f", MIG slice {device.mig_profile}" if device.mig_profile else ""
-        return Placement(device, f"{device.name}, detected by NVML ({uuid}{part})", device.memory_bytes, runtime)
+        return Placement(device, f"{device.name}, detected by NVML ({uuid}{part})", device.usable_bytes, runtime)
     device = _this_cpu()
     return _host(device, runtime, f"{device.name}, this machine's CPU ({device.sm_count} cores), detected")
 
@@ -89,9 +89,9 @@ def _container_bytes() -> float | None:
 
 def _host(device: Device, runtime: str, how: str) -> Placement:
     limit = _container_bytes()
-    if limit is not None and limit < device.memory_bytes:
+    if limit is not None and limit < device.usable_bytes:
         return Placement(device, f"{how}, in a container of {limit / 2**30:.2f} GiB", int(limit), runtime)
-    return Placement(device, how, device.memory_bytes, runtime)
+    return Placement(device, how, device.usable_bytes, runtime)
 
 
 def gpu_index(options: dict[str, Any]) -> int:

@@ -150,7 +150,7 @@ class Report:
             made = found.decision
         elif memory is not None:
             device = placement.device
-            made = Decision(self._request.limits, Place(device.id, device.mig_profile, 1, memory, device.memory_bytes))
+            made = Decision(self._request.limits, Place(device.id, device.mig_profile, 1, memory, device.usable_bytes))
         else:
             return None
         return replace(made, place=replace(made.place, available_bytes=placement.memory_bytes))

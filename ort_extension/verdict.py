@@ -243,7 +243,7 @@ def _memory_advice(verdict: Verdict, forecaster: Forecaster | None) -> list[str]
     advice = list(remedies.in_words(smaller))
     if verdict.budget.startswith("stated"):
         advice.append(f"a budget of {size(memory.high)}")
-        if fits_in(memory, device.memory_bytes, confidence) == "yes":
+        if fits_in(memory, device.usable_bytes, confidence) == "yes":
             return advice
     elsewhere = list(remedies.in_words(one for one in found if one.kind == "device"))
     if not (advice or elsewhere):
@@ -267,7 +267,7 @@ def _latency_advice(verdict: Verdict, forecaster: Forecaster | None) -> list[str
         graph = forecaster.graph()
         for other in sorted(quick, key=lambda d: (d.memory_bandwidth_bytes_s, d.id))[:_MOST_TRIES]:
             there = Forecaster(**{**vars(forecaster), "device": other}).predict(graph)
-            if there.latency_ms.median <= target and fits_in(there.peak_memory_bytes, other.memory_bytes) == "yes":
+            if there.latency_ms.median <= target and fits_in(there.peak_memory_bytes, other.usable_bytes) == "yes":
                 found.append(f"{other.id} ({digits(there.latency_ms.median)} ms)")
     except PerfPassError:
         pass

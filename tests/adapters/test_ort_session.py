@@ -25,6 +25,7 @@ from ort_extension.report import FILE_READER, NATIVE_READER
 from ort_extension.runs import WARM_UP_RUNS, WINDOW_RUNS
 from perfpass.annotation import metadata as annotation
 from perfpass.decision import Limits
+from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, FileError, UnsupportedError
 from perfpass.importers import load
 from perfpass.predictors import predict_graph
@@ -301,6 +302,11 @@ def test_what_only_the_session_shows_is_judged_when_it_exists(models, tmp_path):
         ort_extension.InferenceSession(
             str(tmp_path / "model.ort"), providers=CPU, policy="raise", memory_budget_bytes=1 << 20
         )
+
+
+def test_a_session_has_of_a_board_what_check_bits_leave_it():
+    board = find_device("t4")
+    assert place(board, [("CUDAExecutionProvider", {})]).memory_bytes == board.usable_bytes < board.memory_bytes
 
 
 def test_nvidia_providers_are_placed_on_the_gpu_that_nvml_tells(monkeypatch):

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from peft import LoraConfig, get_peft_model
 
+from perfpass.devices import device
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.llm.training import adapter_parameters
 from perfpass.torch import estimate
@@ -65,6 +66,12 @@ def test_an_estimate_adds_up_and_is_strict_json(whole):
     assert whole.fits and 0 < whole.mfu < 1
     assert json.loads(json.dumps(whole.to_dict(), allow_nan=False))["samples"] == 16
     assert "P = 1.00" in str(whole) and "fits" in whole.headline()
+
+
+def test_a_step_has_of_a_board_what_check_bits_leave_it():
+    module = Network()
+    found = estimate(module, torch.empty(16, 3, 64, 64), device="t4")
+    assert found.device_memory_bytes == device("t4").usable_bytes == 15 * 2**30
 
 
 def test_a_run_costs_its_steps(whole):

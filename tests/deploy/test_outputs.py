@@ -6,6 +6,7 @@ import importlib.util
 import json
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -271,6 +272,16 @@ def test_servers_of_language_models_get_flags_that_they_have(layout, name):
     assert "16" in command
     run = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
     assert run.returncode != 0 and "give the UUID" in run.stderr
+
+
+@pytest.mark.parametrize("board", ["t4", "a100-sxm4-80gb"])
+def test_a_server_may_fill_of_a_board_the_share_that_was_counted_with(board):
+    """A server's setting is a share of what the driver shows: check bits are no part of it."""
+    available = int(0.9 * device(board).usable_bytes)
+    asked = replace(option("whole", concurrency=16), available_bytes=available)
+    pool, chat = Pool(device(board), 1, ("n",)), Model("chat", "meta-llama/Llama-3.1-8B", kind="llm", options=CHAT)
+    command = files(pack_options(Fleet((pool,), (chat,)), [[asked]]), ["vllm"])["vllm/chat.sh"].split()
+    assert command[command.index("--gpu-memory-utilization") + 1] == "0.9"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import pickle
 import re
+from dataclasses import replace
 
 import pytest
 import tomllib
@@ -231,6 +232,10 @@ def test_check_bits_take_a_sixteenth_of_server_boards_with_gddr():
         assert board.inline_ecc and board.usable_bytes / 2**20 == pytest.approx(shown, rel=0.008), name
     for name in ("a100-sxm4-80gb", "rtx-4090", "rtx-a6000", "a100:1g.5gb"):  # HBM, ECC off as sold, a slice
         assert device(name).usable_bytes == device(name).memory_bytes
+    # A slice of a board of one's own that keeps them: the driver lists what is left.
+    listed = device("a100-40gb:1g.5gb").memory_bytes
+    assert replace(device("a100-40gb"), inline_ecc=True).mig_slice("1g.5gb").usable_bytes == listed
+    assert "16 GiB GDDR6 (15 GiB without check bits)" in device_sheet(device("t4"))
 
 
 def test_memory_shared_with_the_host_is_said():

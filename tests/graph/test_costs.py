@@ -200,6 +200,15 @@ def test_a_weight_that_a_transpose_shows_is_of_the_product_that_reads_it():
     assert counted.weight_bytes.tolist() == [0, 64] and counted.parameters.tolist() == [0, 16]
 
 
+def test_a_weight_behind_a_view_that_a_transpose_reads_first_is_of_the_product_as_well():
+    sketch = Sketch()
+    x, w = sketch.tensor("x", [4, 4]), sketch.tensor("w", [16], "weight")
+    shown = sketch.node("reshape", [w], [4, 4], view=1)
+    sketch.node("transpose", [shown], [4, 4], view=1)
+    sketch.node("dense", [x, shown], [4, 4])
+    assert costs.count(sketch.finish()).weight_bytes.tolist() == [0, 0, 64]
+
+
 def test_repetition_multiplies_work_and_not_parameters():
     sketch = Sketch()
     x, w = sketch.tensor("x", [4, 4]), sketch.tensor("w", [4, 4], "weight")

@@ -216,6 +216,9 @@ def test_a_server_of_before_0_6_waits_for_its_host():
     asked = {"precision": "bf16", "runtime": "vllm", "concurrency": 128}
     new, old = (predicted("mistral-7b", "a100-80gb", **asked, runtime_version=v) for v in ("0.6.0", "0.5.4"))
     assert old.tpot_ms.median - new.tpot_ms.median == pytest.approx(128 * 0.24 + 11, rel=0.2)
+    asked |= {"concurrency": 1, "tp": 4}  # a lone prompt's step waits as well
+    new, old = (predicted("mistral-7b", "a100-80gb", **asked, runtime_version=v) for v in ("0.6.0", "0.5.4"))
+    assert old.ttft_ms.median - new.ttft_ms.median == pytest.approx(0.24 + 4 * 11, rel=0.1)
 
 
 def test_a_request_that_is_alone_waits_for_no_prompt_between_its_tokens():

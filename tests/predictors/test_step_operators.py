@@ -215,6 +215,12 @@ def test_networks_without_convolutions_take_the_time_of_their_operators():
     np.testing.assert_allclose(row_s, by_operators.row, rtol=1e-6)
 
 
+@pytest.mark.parametrize(("board", "scale"), [("jetson-agx-orin-32gb", 2.0), ("jetson-agx-thor-128gb", 1.0)])
+def test_a_jetsons_own_cores_issue_a_step_more_slowly_up_to_orin_as_they_do_a_forward_pass(forwards, board, scale):
+    done = [Base.load().work(step_of(forwards[0]), np.array([BATCH]), Way(device(d))) for d in (board, "a100-80gb")]
+    np.testing.assert_allclose(done[0].host_s, scale * done[1].host_s)
+
+
 def test_an_artefact_without_levels_is_refused(times):
     for broken in ({}, {"gpu": {}}, {"gpu": {name: {"a": "b"} for name in LEVELS}}):
         with pytest.raises(ArtefactError, match="levels"):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ import perfpass
 from graph_strategies import graphs, written_out
 from perfpass import _core
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, PerfPassError, UnsupportedError
+from perfpass.graph import at_batch
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors import predict_graph
 from perfpass.records import nas_graphs
@@ -102,6 +104,18 @@ def test_all_support_levels_are_among_what_was_compared(scorers, loaded, example
     way = WAYS[0]
     assert_as_one_by_one(scorers[named(way)], measured, way)
     assert levels | set(scorers[named(way)].score(measured).support.tolist()) == {0, 1, 2}
+
+
+def test_what_a_configuration_leaves_open_widens_the_memory_of_many_as_of_one(examples):
+    """Which attention the program runs: its scores are in the bound of a described network alone."""
+    traced = perfpass.load(examples / "vit_base_patch16_224.onnx", batch=32)
+    models = [traced, replace(traced, by_description=True)]
+    way = {"device": "a100-80gb", "precision": "amp", "mode": "training", "optimizer": "sgd"}
+    scorer = Scorer(**way)
+    assert_as_one_by_one(scorer, models, way)
+    high = scorer.score(models).peak_memory_bytes.high
+    assert high[0] < high[1]
+    assert at_batch(models[1], models[1], (1, 2), 3).by_description
 
 
 @pytest.mark.parametrize("way", WAYS, ids=named)

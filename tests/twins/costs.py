@@ -407,7 +407,7 @@ def count(graph: OpGraph, float_as: str | None = None) -> dict[str, list[int]]:
         for t in node.inputs:
             first = turned.setdefault(t, node.op == "transpose")
             product = not node.attribute["view"] and node.op in ("matmul", "dense")
-            if product and first and t >= 0:
+            if product and first and t >= 0 and node.role(t) == "weight":
                 owner.setdefault(t, node.index)
             elif (weight := shown_weight(node, t)) >= 0:
                 owner.setdefault(weight, node.index)

@@ -159,7 +159,8 @@ class Counter {
       if (t == kNone) continue;
       const NodeId first = first_reader_[t] == kNone ? first_reader_[t] = node.id : first_reader_[t];
       if (!is_product(node)) continue;
-      const TensorId weight = g_.op[first] == OpKind::transpose ? t : detail::weight_behind(g_, t);
+      const bool turned = g_.op[first] == OpKind::transpose && g_.tensor_role[t] == TensorRole::weight;
+      const TensorId weight = turned ? t : detail::weight_behind(g_, t);
       if (weight != kNone && owner_[weight] == kNone) owner_[weight] = node.id;
     }
   }

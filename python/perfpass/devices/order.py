@@ -42,7 +42,7 @@ def no_better(
         return False
     figures: tuple[Callable[[Device], float], ...] = (
         lambda d: d.memory_bandwidth_bytes_s,
-        lambda d: d.memory_bytes,
+        lambda d: d.usable_bytes,
         *rates,
     )
     return all(figure(one) <= figure(other) for figure in figures)

@@ -37,11 +37,12 @@ def device_sheet(device: Device) -> str:
     """Everything known of one device, with sources."""
     d = device
     rates = ", ".join(f"{p} {digits(rate / 1e12)}" for p, rate in d.peak_flops.items())
+    left = f" ({size(d.usable_bytes)} without check bits)" if d.inline_ecc else ""
     facts = [
         ("id", d.id),
         ("kind", f"{d.vendor} {d.kind}, {d.architecture or 'architecture not stated'}"),
         ("peak", f"{rates} (dense TFLOP/s, TOP/s for int8)"),
-        ("memory", f"{size(d.memory_bytes)} {d.memory_type}, {digits(d.memory_bandwidth_bytes_s / 1e9)} GB/s"),
+        ("memory", f"{size(d.memory_bytes)} {d.memory_type}{left}, {digits(d.memory_bandwidth_bytes_s / 1e9)} GB/s"),
         ("caches", f"L2 {size(d.l2_bytes)}" + (f", L3 {size(d.l3_bytes)}" if d.l3_bytes else "")),
         ("cores", f"{d.sm_count} {'cores' if d.kind == 'cpu' else 'SMs' if d.vendor == 'NVIDIA' else 'compute units'}"),
         ("clock", f"{digits(d.base_clock_hz / 1e6)} to {digits(d.clock_hz / 1e6)} MHz"),

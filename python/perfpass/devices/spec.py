@@ -160,6 +160,7 @@ class Device:
             name=f"{self.name} MIG {found.name}",
             peak_flops={p: rate * compute for p, rate in self.peak_flops.items()},
             memory_bytes=found.memory_bytes,
+            inline_ecc=False,  # the driver lists what a program sees
             memory_bandwidth_bytes_s=self.memory_bandwidth_bytes_s * memory,
             l2_bytes=int(self.l2_bytes * memory),
             sm_count=found.sm_count,

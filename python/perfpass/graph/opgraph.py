@@ -6,7 +6,7 @@ The arrays are read-only views on the compiled core; nothing is copied.
 
 from __future__ import annotations
 
-from dataclasses import field
+from dataclasses import field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -139,5 +139,4 @@ def at_batch(first: OpGraph, second: OpGraph, batches: tuple[int, int], batch: i
     slope, remainder = np.divmod(b - a, high - low)
     if remainder.any():
         raise ArgumentError(f"a dimension is not affine in the batch size between {low} and {high}")
-    core = first.core.with_dims(np.ascontiguousarray(a + slope * (batch - low)))
-    return OpGraph(core, assumed=first.assumed, unasked=first.unasked)
+    return replace(first, core=first.core.with_dims(np.ascontiguousarray(a + slope * (batch - low))))

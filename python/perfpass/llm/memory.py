@@ -61,8 +61,8 @@ _TUNED_SHARE, _FADING = 2 / 3, 0.7
 _PADDING = 0.02
 _LOGIT_BYTES = 4.0
 # What vLLM's sampler held while memory was profiled, in 2025: of so many requests (`max_num_seqs`, by default more on
-# boards from 70 GiB on: engine/arg_utils.py), for every entry of the vocabulary logits in 16 and in 32 bits, sorted
-# values with places in 64 bits, probabilities, running sums and what is scattered back
+# boards from 70 GiB on that are no A100: engine/arg_utils.py), for every entry of the vocabulary logits in 16 and in
+# 32 bits, sorted values with places in 64 bits, probabilities, running sums and what is scattered back
 # (v1/sample/ops/topk_topp_sampler.py). Beside weights it took 7.4 GiB of an H100 (#23278, gpt-oss-120b).
 _SAMPLED, _SAMPLED_ON_LARGE, _LARGE_BYTES, _SAMPLER_BYTES = 256, 1024, 70 * 2**30, 2 + 4 + 4 + 8 + 4 + 4 + 4
 # What servers round the widths of mxfp4 experts up to (vLLM's and SGLang's quantization/mxfp4.py): the hidden size to
@@ -172,7 +172,8 @@ def workspace_high_bytes(model: LanguageModel, device: Device, runtime: str, usu
     most = (1 + _WORKSPACE_HIGH) * usual
     if runtime != "vllm":
         return most
-    sampled = _SAMPLED_ON_LARGE if device.usable_bytes >= _LARGE_BYTES else _SAMPLED
+    large = device.usable_bytes >= _LARGE_BYTES and not device.id.startswith("a100")
+    sampled = _SAMPLED_ON_LARGE if large else _SAMPLED
     return max(most, float(sampled * model.vocabulary * _SAMPLER_BYTES))
 
 

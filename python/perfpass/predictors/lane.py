@@ -267,7 +267,7 @@ class Lane:
     def level(self, found: Estimates, unknown: np.ndarray) -> np.ndarray:
         """[N] support levels of ``found``, lowered for wide times, ``unknown`` operators [N] and a device too small."""
         level = np.maximum(np.maximum(found.level, found.latency_ms.level), unknown.astype(np.int8))
-        return np.where(found.peak_memory_bytes.low > self.device.memory_bytes, np.int8(_OUTSIDE), level)
+        return np.where(found.peak_memory_bytes.low > self.device.usable_bytes, np.int8(_OUTSIDE), level)
 
     def metrics(self, found: Estimates, batch: np.ndarray) -> dict[str, Bounds]:
         """The five metrics of N runs, of ``batch`` [N] samples each; the throughput is that of all processes."""

@@ -73,6 +73,6 @@ def hardware(one: Deployed) -> dict[str, dict[str, float]]:
             "BwPeakTBs": round(size / decode_s / 1e12, 6),
             "mfuPrefill": round(min(flops / prefill_s / peak, 1.0), 6),
             "mfuDecode": 1.0,
-            "MemoryGiB": round(one.device.memory_bytes / 2**30, 3),
+            "MemoryGiB": round(one.device.usable_bytes / 2**30, 3),
         }
     }

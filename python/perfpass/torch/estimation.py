@@ -272,7 +272,7 @@ class _Asked:
         elif learned is not None:
             notes = (learned, *notes)
         if factors["memory_bytes"] != 1.0:
-            fits_probability = MemoryFigures(found["memory_bytes"]).probability_fits(self.board.memory_bytes)
+            fits_probability = MemoryFigures(found["memory_bytes"]).probability_fits(self.board.usable_bytes)
         return Estimate(
             predictor=predictor,
             step_s=found["step_s"],
@@ -292,7 +292,7 @@ class _Asked:
             accumulation=self.accumulation,
             precision=self.precision,
             optimizer=self.optimizer,
-            device_memory_bytes=self.board.memory_bytes,
+            device_memory_bytes=self.board.usable_bytes,
             read=self.found.lines(),
             **more,
         )
@@ -369,7 +369,7 @@ def _of_graph(asked: _Asked) -> Estimate:
         step_s=seconds,
         memory_bytes=step.memory.in_use,
         power_w=step.power_w,
-        fits_probability=step.memory.probability_fits(board.memory_bytes),
+        fits_probability=step.memory.probability_fits(board.usable_bytes),
         alive_bytes={name: float(v) for name, v in step.breakdown["memory_bytes"].items()},
         step_shares=shares,
         operator_shares=steps.shares_of(step.breakdown["latency_ms"]),

@@ -53,7 +53,7 @@ def _tokens(one: Deployment) -> int:
 def _share(one: Deployment) -> str:
     """What the server may take of the instance's memory, two digits, rounded down."""
     whole = device(one.device if one.profile == "whole" else f"{one.device}:{one.profile}")
-    return f"{int(100 * min(1.0, one.option.available_bytes / whole.memory_bytes)) / 100:g}"
+    return f"{int(100 * min(1.0, one.option.available_bytes / whole.usable_bytes)) / 100:g}"
 
 
 def served_from(model: str) -> str:

@@ -88,9 +88,9 @@ def _where(fleet: Fleet, option: Option) -> str:
 
 
 def _memory(fleet: Fleet, option: Option) -> int:
-    """The memory of the instance, all of it."""
+    """The memory of the instance, all that a program can have of it."""
     board = fleet.pools[option.pool].device
-    return (board if option.profile == WHOLE else board.mig_slice(option.profile)).memory_bytes
+    return (board if option.profile == WHOLE else board.mig_slice(option.profile)).usable_bytes
 
 
 def crowded(fleet: Fleet, problem: Problem, found: Conflict) -> Problems:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from perfpass.errors import ShapeError
@@ -31,7 +33,7 @@ def scaled(graph: OpGraph, declared: int | None, batch: int | None) -> OpGraph:
         if not len(axes):
             raise _hidden(graph, declared, tensor)
         shape[axes[0]] = shape[axes[0]] // declared * batch
-    found = OpGraph(graph.core.with_dims(np.ascontiguousarray(dims)), assumed=graph.assumed, unasked=graph.unasked)
+    found = replace(graph, core=graph.core.with_dims(np.ascontiguousarray(dims)))
     before, after = costs.count(graph).macs, costs.count(found).macs
     wrong = np.flatnonzero((after != before) & (after * declared != before * batch))
     if len(wrong):

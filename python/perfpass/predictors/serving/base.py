@@ -384,8 +384,9 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     queue = t.waiting * (t.steps * tpot + np.where(t.split, 0.0, prompt))
     at_once = np.maximum(t.prompts / t.prefill_ranks, 1.0)
     handover = _first_own(t, c, True, "handover_s") + _first_own(t, c, True, "steps") * step * _kept(t, c)
-    # Without a server a prompt waits for nobody but for the engine's own part of its step.
-    received = np.where(t.server, REQUEST_S, own["step_s"])
+    # A prompt's step waits for its host as others do. Without a server it waits for nobody but for the engine's own
+    # part of its step.
+    received = np.where(t.server, REQUEST_S + t.host, own["step_s"])
     # A prompt's kernels are issued one by one, for whoever is alone as for others; of dense models, whose kernels are
     # few and long, that hides behind them.
     issued = np.where(t.split, *(_first_own(t, c, split, "width_s") for split in (True, False))) * t.width

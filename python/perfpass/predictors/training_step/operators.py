@@ -24,7 +24,7 @@ from perfpass.predictors.inference import cpu_halves, cpu_operators, operators
 from perfpass.predictors.inference.cpu import CpuPredictor
 from perfpass.predictors.inference.cpu_operators import CpuTimes
 from perfpass.predictors.inference.operators import CALL_S, GAP_S, ISSUE_S, ISSUED_AS, OperatorTimes
-from perfpass.predictors.roofline import PAGEABLE_COPY_BYTES_S, issue_share, smooth_maximum
+from perfpass.predictors.roofline import PAGEABLE_COPY_BYTES_S, issue_share, slower_host, smooth_maximum
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -133,7 +133,7 @@ class Base:
             device_s = device_s + _turning_s(table, way) * self.gpu.factors(way)[_MOVE]
         return Work(
             device_s * tables.count,
-            times * ISSUE_S[ISSUED_AS[way.runtime]] * ISSUE_SHARE[table.part],
+            times * ISSUE_S[ISSUED_AS[way.runtime]] * ISSUE_SHARE[table.part] * slower_host(way.device),
             _groups(table, done.family, way.device),
             _widened(tables, table, _KIND[done.family], way),
             gap * tables.sums(times) + way.copied_bytes / PAGEABLE_COPY_BYTES_S,

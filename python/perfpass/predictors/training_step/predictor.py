@@ -27,7 +27,7 @@ from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import UNMEASURED, Kinds, RatioTrees, Settings, TimePrediction
 from perfpass.predictors.learned.recorded import FASTER_FP32
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import RATES, fed_flops, issue_share, sustained_flops
+from perfpass.predictors.roofline import RATES, fed_flops, issue_share, slower_host, sustained_flops
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
 from perfpass.predictors.training_step.operators import SMOOTHNESS, StepTimes
 from perfpass.predictors.training_step.power import MEASURED_VENDOR, StepPower
@@ -197,7 +197,9 @@ class StepPredictor(RatioTrees):
         return seconds, np.broadcast_to(lost[:, None], seconds.shape)
 
     def _waiting(self, lacks: dict[str, np.ndarray], issue: np.ndarray, way: Way) -> dict[str, np.ndarray]:
-        return super()._waiting(lacks, issue, way) if way.device.kind != "gpu" else as_it_waits(lacks, issue)
+        if way.device.kind != "gpu":
+            return super()._waiting(lacks, issue, way)
+        return as_it_waits(lacks, issue * slower_host(way.device))
 
     def _lacks(
         self, tables: Tables, grown: np.ndarray, sizes: np.ndarray, kinds: Kinds, way: Way, distance: np.ndarray
