@@ -73,7 +73,8 @@ def load(
         return _known(_training(model, batch, input_shape, dims, optimizer, frozen, stated), stated)
     graph = _known(_forward(model, batch, input_shape, dims, stated), stated)
     described = isinstance(model, Mapping) or (isinstance(model, (str, os.PathLike)) and understood(model).kind == "hf")
-    graph = replace(graph, unasked=left, by_description=described) if left or described else graph
+    if left or described:
+        graph = replace(graph, unasked=left or graph.unasked, by_description=described or graph.by_description)
     if not graph.op.all():  # what no reader knows
         from perfpass.importers.operators import applied
 
