@@ -39,7 +39,7 @@ from perfpass.predictors.roofline import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from perfpass.devices import Device
     from perfpass.graph.table import OperatorColumns
@@ -190,7 +190,9 @@ class InferencePredictor(RatioTrees):
         scale = slower_host(device)
         return scale * quickest, scale * slowest
 
-    def _issue_today(self, issue: np.ndarray, way: Way) -> np.ndarray:
+    def _issue_without(
+        self, issue: np.ndarray, beside: np.ndarray, way: Way, again: Callable[[], Vectors]
+    ) -> np.ndarray:
         return issue / UNSTATED_HOST if way.torch_version == UNSTATED_TORCH else issue
 
     def _issued_beside(self, vectors: Vectors, way: Way) -> np.ndarray:

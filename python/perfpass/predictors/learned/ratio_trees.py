@@ -246,7 +246,9 @@ class RatioTrees(ABC):
         few = way.torch_version == UNSTATED_TORCH or np.logical_or.reduce(lacks["beside"] > 0.0)
         if few and self.measured(whole) is not None:
             away = self._distance(tables, batch, usual_batch(self._recorded.batch[way.device.kind]), threads)
-            unrecorded = lacking(_without_records(way), away, self._issue_today(issue, way))
+            without = _without_records(way)
+            again = partial(at, networks, sizes.ravel(), without)
+            unrecorded = lacking(without, away, self._issue_without(issue, beside, way, again))
         low, high, unknown = time_lacks.bounds(self.spread(whole.device), lacks, unrecorded)
         low, high = low.reshape(sizes.shape), high.reshape(sizes.shape)
         self._note_batch(notes, batch, way)
@@ -460,8 +462,13 @@ class RatioTrees(ABC):
         """[N] time of the host to issue the operators over that of the device."""
         return np.exp(features[:, self.settings.ratios.names.index("log_issue")].astype(np.float64))
 
-    def _issue_today(self, issue: np.ndarray, way: Way) -> np.ndarray:
-        """``issue`` as it would be on the host that is assumed beside a board without records."""
+    def _issue_without(
+        self, issue: np.ndarray, beside: np.ndarray, way: Way, again: Callable[[], Vectors]
+    ) -> np.ndarray:
+        """``issue`` [N, K] as it would be beside a board without records, on the host that is assumed there.
+
+        ``again``: the features of the same on such a board; ``beside`` as `_issued_beside` has it.
+        """
         return issue
 
     def _trees_of(self, name: str) -> _core.TreeEnsemble:

@@ -34,7 +34,7 @@ from perfpass.predictors.training_step.power import MEASURED_VENDOR, StepPower
 from perfpass.predictors.workload import DEFAULT_OPTIMIZER, PRECISIONS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from perfpass.devices import Device
     from perfpass.graph.table import OperatorColumns
@@ -195,6 +195,11 @@ class StepPredictor(RatioTrees):
         """Steps are priced by their operators whatever the network: only the trees' correction is what one lacks."""
         lost = self._fade(way, distance) * (kinds.convolves & kinds.strange) * (not way.present)
         return seconds, np.broadcast_to(lost[:, None], seconds.shape)
+
+    def _issue_without(
+        self, issue: np.ndarray, beside: np.ndarray, way: Way, again: Callable[[], Vectors]
+    ) -> np.ndarray:
+        return self._issue(again().values).reshape(issue.shape) * np.exp(beside)
 
     def _waiting(self, lacks: dict[str, np.ndarray], issue: np.ndarray, way: Way) -> dict[str, np.ndarray]:
         if way.device.kind != "gpu":
