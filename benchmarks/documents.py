@@ -25,6 +25,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest import mock
+
+from perfpass.devices import lookup
 
 ROOT = Path(__file__).resolve().parent.parent
 INSTALLS = ("pip", "git", "cd", "source", "bash", "python", "taskset")
@@ -65,9 +68,12 @@ def blocks(text: str) -> list[Block]:
 
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
-    """A temporary folder as the working directory, with ``examples/``, ``data/`` and a small ``model.onnx`` in it."""
+    """A temporary folder as the working directory, with ``examples/``, ``data/`` and a small ``model.onnx`` in it.
+
+    Devices that a page adds are gone after it.
+    """
     before, environment = Path.cwd(), dict(os.environ)
-    with tempfile.TemporaryDirectory() as name:
+    with tempfile.TemporaryDirectory() as name, mock.patch.dict(lookup._added):
         folder = Path(name)
         for part in ("examples", "data"):
             (folder / part).symlink_to(ROOT / part)
