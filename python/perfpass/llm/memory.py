@@ -60,11 +60,13 @@ _TUNED_SHARE, _FADING = 2 / 3, 0.7
 # What kernels pad their packed weights by, at most; by hand.
 _PADDING = 0.02
 _LOGIT_BYTES = 4.0
-# What vLLM's sampler held while memory was profiled, in 2025: of so many requests (`max_num_seqs`, by default more on
-# boards from 70 GiB on that are no A100: engine/arg_utils.py), for every entry of the vocabulary logits in 16 and in
-# 32 bits, sorted values with places in 64 bits, probabilities, running sums and what is scattered back
+# Requests that vLLM runs at once by itself (`max_num_seqs`; its arguments of 0.10 to 0.12), and on boards of 70 GiB and
+# more that are no A100.
+VLLM_SEQUENCES, VLLM_SEQUENCES_ON_LARGE, VLLM_LARGE_BYTES = 256, 1024, 70 * 2**30
+# What vLLM's sampler held while memory was profiled, in 2025, for each of them and every entry of the vocabulary: logits
+# in 16 and in 32 bits, sorted values with places in 64 bits, probabilities, running sums and what is scattered back
 # (v1/sample/ops/topk_topp_sampler.py). Beside weights it took 7.4 GiB of an H100 (#23278, gpt-oss-120b).
-_SAMPLED, _SAMPLED_ON_LARGE, _LARGE_BYTES, _SAMPLER_BYTES = 256, 1024, 70 * 2**30, 2 + 4 + 4 + 8 + 4 + 4 + 4
+_SAMPLER_BYTES = 2 + 4 + 4 + 8 + 4 + 4 + 4
 # What servers round the widths of mxfp4 experts up to (vLLM's and SGLang's quantization/mxfp4.py): the hidden size to
 # 256, the width on a rank to 256 where FlashInfer or AITER multiplies (Blackwell, AMD), to 128 by Marlin's kernels.
 # vLLM 0.10.1 loaded 65.97 GiB of gpt-oss-120b on an H100 (vllm-project/vllm#23278), whose file has 60.8.
@@ -172,8 +174,8 @@ def workspace_high_bytes(model: LanguageModel, device: Device, runtime: str, usu
     most = (1 + _WORKSPACE_HIGH) * usual
     if runtime != "vllm":
         return most
-    large = device.usable_bytes >= _LARGE_BYTES and not device.id.startswith("a100")
-    sampled = _SAMPLED_ON_LARGE if large else _SAMPLED
+    large = device.usable_bytes >= VLLM_LARGE_BYTES and not device.id.startswith("a100")
+    sampled = VLLM_SEQUENCES_ON_LARGE if large else VLLM_SEQUENCES
     return max(most, float(sampled * model.vocabulary * _SAMPLER_BYTES))
 
 

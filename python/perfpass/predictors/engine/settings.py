@@ -9,6 +9,7 @@ from typing import Any
 
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
+from perfpass.llm.memory import VLLM_LARGE_BYTES, VLLM_SEQUENCES, VLLM_SEQUENCES_ON_LARGE
 from perfpass.llm.serving import Serving
 from perfpass.text import unknown
 
@@ -52,9 +53,8 @@ class EngineSettings:
 
 # vLLM (vllm/engine/arg_utils.py of 0.10 to 0.12, API server on a board of 70 GiB or more that is no A100; scheduler of
 # its second engine, vllm/v1/core/sched/scheduler.py): decodes first, then prompts in chunks; the newest is preempted.
-_VLLM = EngineSettings(8192, 1024, 16, mixed=True, chunked=True, reserved=0.0)
-_VLLM_SMALL = replace(_VLLM, max_batched_tokens=2048, max_sequences=256)
-_LARGE_BYTES = 70 * 2**30
+_VLLM = EngineSettings(8192, VLLM_SEQUENCES_ON_LARGE, 16, mixed=True, chunked=True, reserved=0.0)
+_VLLM_SMALL = replace(_VLLM, max_batched_tokens=2048, max_sequences=VLLM_SEQUENCES)
 # vLLM's first engine, the default before 0.8 (vllm/core/scheduler.py of 0.5: whole prompts before decodes, in steps by
 # themselves; chunks and prefix caching only when asked for).
 _VLLM_FIRST = EngineSettings(8192, 256, 16, mixed=False, chunked=False, reserved=0.0, prefix_sharing=False)
@@ -81,7 +81,7 @@ def engine_settings(
         raise ArgumentError(f"{unknown('runtime', runtime, ENGINES)}: engines whose requests arrive")
     if runtime == "vllm" and _release(version) < _FIRST_UNTIL:
         return _VLLM_FIRST
-    if runtime == "vllm" and (memory_bytes < _LARGE_BYTES or a100):
+    if runtime == "vllm" and (memory_bytes < VLLM_LARGE_BYTES or a100):
         return _VLLM_SMALL
     if runtime == "sglang":
         chunk = next(size for most, size in _SGLANG_CHUNKS if most is None or memory_bytes < most)
