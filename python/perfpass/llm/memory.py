@@ -63,9 +63,9 @@ _LOGIT_BYTES = 4.0
 # Requests that vLLM runs at once by itself (`max_num_seqs`; its arguments of 0.10 to 0.12), and on boards of 70 GiB and
 # more that are no A100.
 VLLM_SEQUENCES, VLLM_SEQUENCES_ON_LARGE, VLLM_LARGE_BYTES = 256, 1024, 70 * 2**30
-# What vLLM's sampler held while memory was profiled, in 2025, for each of them and every entry of the vocabulary: logits
-# in 16 and in 32 bits, sorted values with places in 64 bits, probabilities, running sums and what is scattered back
-# (v1/sample/ops/topk_topp_sampler.py). Beside weights it took 7.4 GiB of an H100 (#23278, gpt-oss-120b).
+# What vLLM's sampler held while memory was profiled, in 2025, for each of them and every entry of the vocabulary:
+# logits in 16 and in 32 bits, sorted values with places in 64 bits, probabilities, running sums and what is scattered
+# back (v1/sample/ops/topk_topp_sampler.py). Beside weights it took 7.4 GiB of an H100 (#23278, gpt-oss-120b).
 _SAMPLER_BYTES = 2 + 4 + 4 + 8 + 4 + 4 + 4
 # What servers round the widths of mxfp4 experts up to (vLLM's and SGLang's quantization/mxfp4.py): the hidden size to
 # 256, the width on a rank to 256 where FlashInfer or AITER multiplies (Blackwell, AMD), to 128 by Marlin's kernels.
