@@ -16,8 +16,7 @@ from perfpass.devices import device
 from perfpass.errors import PerfPassError
 from perfpass.llm import language_model
 from perfpass.llm.costs import Parallelism, Quantization
-from perfpass.llm.memory import plan
-from perfpass.prediction import Interval
+from perfpass.llm.memory import MemoryFit, plan
 from perfpass.predictors.generation.predictor import batch_of, memory
 from perfpass.records import schema
 from perfpass.records.location import data_directory
@@ -28,6 +27,8 @@ _METRIC = "memory in use, language models (MiB)"
 _MIB = 2.0**20
 # Runtimes by the name that is asked: each holds the weights and what its requests need, and fills no share of a device.
 _HOLD = {"llama.cpp": "llama.cpp", "torch": "transformers", "exllama": "llama.cpp", "exllamav2": "llama.cpp"}
+# What holds less than this of its weights' bytes was read before they were loaded: no precision stores so little.
+_LEAST_OF_WEIGHTS = 0.6
 
 
 def add(section: Section, folder: Path | None = None) -> None:
@@ -38,37 +39,43 @@ def add(section: Section, folder: Path | None = None) -> None:
     # exllama's page states the memory of a full context, beside rates of short ones too.
     rows = rows[~(rows.runtime.str.startswith("exllama") & (rows.input_tokens < 1))]
     for (runtime, source), part in rows.groupby(["runtime", "source"]):
-        found = []
+        found, unloaded = [], 0
         for row in part.itertuples():
             prompt = max(int(row.input_tokens), 0) + max(int(row.context_tokens), 0)
             sizes = (max(int(row.n_devices), 1), max(int(row.batch), 1), max(prompt, 1), max(int(row.output_tokens), 1))
             if not row.precision:  # quantized in a way that has no name here
                 continue
-            in_use = _in_use(row.network or row.model, row.device, _HOLD[row.runtime], *sizes, row.precision)
-            if in_use is not None:
-                found.append((row.peak_memory_bytes, in_use.median, in_use.low, in_use.high))
+            held = _held(row.network or row.model, row.device, _HOLD[row.runtime], *sizes, row.precision)
+            if held is None:
+                continue
+            if row.peak_memory_bytes < _LEAST_OF_WEIGHTS * held.weights_bytes:
+                unloaded += 1
+                continue
+            in_use = held.in_use
+            found.append((row.peak_memory_bytes, in_use.median, in_use.low, in_use.high))
         if not found:
             section.notes.append(f"{_METRIC}, {runtime}, {source}: {len(part)} rows, none of which can be asked.")
             continue
         measured, median, low, high = np.array(found).T / _MIB
         section.add(_METRIC, "none fitted", "perfpass", f"{runtime}, {source}", median, measured, low, high)
+        refused = len(part) - len(found) - unloaded
         section.notes.append(
             f"{_METRIC}, {runtime}, {source}: {100 * float(np.mean(measured > high)):.1f} % of {len(measured):,} rows "
-            f"above the bound, the bound {float(np.median(high / median)):.2f} of the median; {len(part) - len(found)} "
-            "rows cannot be asked."
+            f"above the bound, the bound {float(np.median(high / median)):.2f} of the median; {refused} rows cannot be "
+            f"asked, {unloaded} hold less than {_LEAST_OF_WEIGHTS:.0%} of their weights, so that these were not loaded."
         )
 
 
 @lru_cache(maxsize=1 << 13)
-def _in_use(
+def _held(
     name: str, on: str, runtime: str, devices: int, batch: int, prompt: int, answer: int, precision: str
-) -> Interval | None:
+) -> MemoryFit | None:
     how: dict[str, Any] = {"runtime": runtime, "precision": precision or None}
     try:
         asked = batch_of(name, on, devices=devices, batch=batch, input_tokens=prompt, output_tokens=answer, **how)
     except PerfPassError:
         return None
-    return memory(asked).in_use
+    return memory(asked)
 
 
 def notes(folder: Path | None = None) -> list[str]:
