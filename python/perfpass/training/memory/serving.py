@@ -26,6 +26,7 @@ from perfpass.training.serving.dataset import serving_of
 
 _METRIC = "memory in use, language models (MiB)"
 _MIB = 2.0**20
+_OLD_TRANSFORMERS = "4.35"
 # Runtimes by the name that is asked: each holds the weights and what its requests need, and fills no share of a device.
 _HOLD = {"llama.cpp": "llama.cpp", "torch": "transformers", "exllama": "llama.cpp", "exllamav2": "llama.cpp"}
 
@@ -44,7 +45,9 @@ def add(section: Section, folder: Path | None = None) -> None:
             sizes = (max(int(row.n_devices), 1), max(int(row.batch), 1), max(prompt, 1), max(int(row.output_tokens), 1))
             if not row.precision:  # quantized in a way that has no name here
                 continue
-            in_use = _in_use(row.network or row.model, row.device, _HOLD[row.runtime], *sizes, row.precision)
+            # Transformers 4.42, which holds the cache once, came out in 2024.
+            version = _OLD_TRANSFORMERS if row.runtime == "torch" and row.software_year < 2024 else ""
+            in_use = _in_use(row.network or row.model, row.device, _HOLD[row.runtime], *sizes, row.precision, version)
             if in_use is not None:
                 found.append((row.peak_memory_bytes, in_use.median, in_use.low, in_use.high))
         if not found:
@@ -61,9 +64,9 @@ def add(section: Section, folder: Path | None = None) -> None:
 
 @lru_cache(maxsize=1 << 13)
 def _in_use(
-    name: str, on: str, runtime: str, devices: int, batch: int, prompt: int, answer: int, precision: str
+    name: str, on: str, runtime: str, devices: int, batch: int, prompt: int, answer: int, precision: str, version: str
 ) -> Interval | None:
-    how: dict[str, Any] = {"runtime": runtime, "precision": precision or None}
+    how: dict[str, Any] = {"runtime": runtime, "precision": precision or None, "runtime_version": version}
     try:
         asked = batch_of(name, on, devices=devices, batch=batch, input_tokens=prompt, output_tokens=answer, **how)
     except PerfPassError:
