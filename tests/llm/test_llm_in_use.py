@@ -180,3 +180,14 @@ def test_no_figure_of_a_server_falls_as_prompts_answers_or_load_grow(runtime):
                     values = [getattr(getattr(fit, name), bound) for fit in found]
                     grows = all(b >= a * (1 - 1e-9) for a, b in itertools.pairwise(values))
                     assert grows, (board, name, bound, values)
+
+
+def test_a_file_of_gpt_oss_has_the_bytes_that_llama_bench_prints():
+    """MXFP4_MOE, which ggml-org publishes and nobody has to ask for: all but the experts in 8 bits."""
+    for size, gib in (("20b", 11.27), ("120b", 59.02)):
+        asked = {"runtime": "llama.cpp", "input_tokens": 128, "output_tokens": 8}
+        found = memory(batch_of(f"openai/gpt-oss-{size}", "apple-m3-ultra", **asked))
+        assert found.weights_bytes / 2**30 == pytest.approx(gib, rel=0.01)
+    board = {"device": "rtx-3060-12gb", "runtime": "llama.cpp", "context": 4096}
+    file, sixteen = (perfpass.fit("openai/gpt-oss-20b", **board, precision=p).probability for p in (None, "mxfp4"))
+    assert file > 0.5 > sixteen

@@ -16,7 +16,7 @@ from perfpass.errors import ArgumentError
 from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import Parallelism, named_precision
+from perfpass.llm.costs import Parallelism, file_type, named_precision
 from perfpass.llm.serving import (
     beyond_positions,
     check_arithmetic,
@@ -105,7 +105,10 @@ def batch_of(
     if runtime_version and runtime not in _VERSIONED:
         known = " and ".join(_VERSIONED)
         raise ArgumentError(f"without a server a version says something of {known}, not of {runtime}; leave it out")
-    used = _precision(target, _DEFAULT_FILES.get(runtime) if precision is None else precision, read)
+    if precision is None:
+        own = file_type(read.stored_as, read.experts_stored_as) if runtime == "llama.cpp" else None
+        precision = own or _DEFAULT_FILES.get(runtime)
+    used = _precision(target, precision, read)
     sizes = (devices, batch, input_tokens, output_tokens)
     left = (host_layers, host_experts, host_bandwidth * 1e9)
     found = Batch(read, target, runtime, *sizes, used, stack, *left, runtime_version)
