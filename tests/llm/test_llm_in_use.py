@@ -182,6 +182,13 @@ def test_no_figure_of_a_server_falls_as_prompts_answers_or_load_grow(runtime):
                     assert grows, (board, name, bound, values)
 
 
+def test_ollama_takes_what_a_tag_says_and_what_was_published_packed():
+    """Its library's gpt-oss:20b has 14 GB: experts in mxfp4, all else in 16 bits."""
+    for tag, precision in (("llama3.2:3b", "q4_k_m"), ("llama3:70b-instruct-q4_0", "q4_0"), ("gpt-oss:20b", "mxfp4")):
+        asked = batch_of(tag, "apple-m3-ultra", runtime="ollama", input_tokens=64, output_tokens=8)
+        assert asked.precision == precision, tag
+
+
 def test_a_file_of_gpt_oss_has_the_bytes_that_llama_bench_prints():
     """MXFP4_MOE, which ggml-org publishes and nobody has to ask for: all but the experts in 8 bits."""
     for size, gib in (("20b", 11.27), ("120b", 59.02)):

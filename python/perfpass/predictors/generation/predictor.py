@@ -54,7 +54,7 @@ from perfpass.text import unknown
 QUANTITY = "latency"
 QUANTITIES: Mapping[str, tuple[Form, str]] = {QUANTITY: (FORM, "s")}
 _16_BITS = ("fp16", "bf16")
-# What an engine takes where no precision is asked for.
+# What an engine takes of a checkpoint in 16 bits where no precision is asked for.
 _DEFAULT_FILES = {"ollama": "q4_k_m"}
 # Whose releases are told apart.
 _VERSIONED = ("vllm", "transformers")
@@ -106,8 +106,9 @@ def batch_of(
         known = " and ".join(_VERSIONED)
         raise ArgumentError(f"without a server a version says something of {known}, not of {runtime}; leave it out")
     if precision is None:
+        plain = read.stored_as in _16_BITS and read.experts_stored_as in _16_BITS
         own = file_type(read.stored_as, read.experts_stored_as) if runtime == "llama.cpp" else None
-        precision = own or _DEFAULT_FILES.get(runtime)
+        precision = _DEFAULT_FILES.get(runtime) if plain else own
     used = _precision(target, precision, read)
     sizes = (devices, batch, input_tokens, output_tokens)
     left = (host_layers, host_experts, host_bandwidth * 1e9)
