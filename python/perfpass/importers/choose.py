@@ -238,7 +238,9 @@ def _of_configuration(path: Path, input_shape: Any, dims: Mapping[str, int] | No
         raise ArgumentError(f"{' and '.join(lengths)} are one dimension, and have two values; give one of them")
     pictures = tuple(name for name in _IMAGE_NAMES if name in found)
     if pictures not in ((), ("image_size",), ("height", "width")):
-        raise ArgumentError(f"{' and '.join(pictures)}: a picture has an image_size, or a height and a width; give those")
+        raise ArgumentError(
+            f"{' and '.join(pictures)}: a picture has an image_size, or a height and a width; give those"
+        )
     sides = [found[name] for name in pictures]
     return {
         "sequence_length": next(iter(lengths.values()), None),

@@ -59,7 +59,8 @@ def trace_config(
     tokens and fills its cache), ``decode`` (it reads one token with ``sequence_length`` tokens in the cache) or
     ``encoder`` (no cache; encoder-decoder models read ``sequence_length`` tokens on both sides). Without it, decoders
     are traced as prefill and the rest as encoder. Vision models get images of ``image_size`` (height, width), else of
-    the configuration's, or of what their image processor makes of a picture; speech models ``sequence_length`` frames (Whisper: its fixed window). Without it, 128. ``assume``: over how many
+    the configuration's, or of what their image processor makes of a picture; speech models ``sequence_length`` frames
+    (Whisper: its fixed window). Without it, 128. ``assume``: over how many
     experts a router's tokens are shared (`perfpass.graph.assumed`).
 
     Raises FileError, FormatError for a file that is no configuration, UnsupportedError for an architecture that the
@@ -129,9 +130,7 @@ def _content(
     return of_size(content, *image_size) if image_size else content
 
 
-def _said(
-    graph: OpGraph, model: Any, sequence_length: int | None, image_size: tuple[int, int] | None
-) -> OpGraph:
+def _said(graph: OpGraph, model: Any, sequence_length: int | None, image_size: tuple[int, int] | None) -> OpGraph:
     """``graph``, which says where its length or its pictures' size is one that nobody asked for."""
     left = {
         "sequence_length": sequence_length is None and _has_length(model),

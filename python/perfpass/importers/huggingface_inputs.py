@@ -23,8 +23,8 @@ _MOONSHINE_STRIDE = 64 * 3 * 2  # samples of a frame, which its configuration do
 _CLAP_FRAMES = 1001  # 10 s of sound at hops of 480 samples of 48 kHz
 _PATCHES = "hidden_states"  # of a tower that reads a picture cut into patches, and their number a side in grid_thw
 _FILM = "pixel_values_videos"
-# What the image processors of transformers (5.23) make of COCO's usual picture of 640 x 480 (a shortest side of 800, the
-# longest at most 1,333), or of any: height and width, of models whose configurations state no size.
+# What the image processors of transformers (5.23) make of COCO's usual picture of 640 x 480 (its shortest side 800, the
+# other at most 1,333), or of any: height and width, of models whose configurations state no size.
 _SHORTEST_800, _SQUARE_640 = (800, 1066), (640, 640)
 _PROCESSED = {
     **dict.fromkeys(("detr", "conditional_detr", "deformable_detr", "dab-detr", "table-transformer"), _SHORTEST_800),

@@ -145,9 +145,9 @@ def experts_in_file(published: str, precision: str) -> str:
 
 
 def file_type(stored: str, experts: str) -> str | None:
-    """The type of llama.cpp's file of a checkpoint that is ``stored`` so, its ``experts`` so, where nobody asks for one;
-    None: no other than is stored. Of experts published in mxfp4 it is what llama.cpp calls MXFP4_MOE (ggml-org's files of
-    gpt-oss: 11.27 and 59.02 GiB by llama-bench, 12.83 and 60.87 with all but the experts in 16 bits).
+    """The type of llama.cpp's file of a checkpoint that is ``stored`` so, its ``experts`` so, where nobody asks for
+    one; None: no other than is stored. Of experts published in mxfp4 it is what llama.cpp calls MXFP4_MOE (ggml-org's
+    files of gpt-oss: 11.27 and 59.02 GiB by llama-bench, 12.83 and 60.87 with all but the experts in 16 bits).
     """
     return "q8_0" if experts == "mxfp4" and stored == "bf16" else None
 

@@ -269,7 +269,7 @@ _ONCE_SINCE = (4, 42)
 
 
 def holds_twice(version: str) -> bool:
-    """Whether that release of transformers holds the cache twice while it grows; where none is stated, a present one."""
+    """Whether that release of transformers holds the cache twice while it grows; a present one where none is stated."""
     return bool(version) and tuple(int(n) for n in re.findall(r"\d+", version)[:2]) < _ONCE_SINCE
 
 
@@ -317,8 +317,11 @@ def in_eager_pytorch(
     if not fits:
         reason = f"{size(weights)} of weights and {size(cache)} of cache leave the allocator no room in {size(whole)}"
     elif not taken.fits:
-        who = "releases of transformers up to 4.41, which hold the cache twice," if old else "programs with a usual context"
-        reason = f"{who} run out of memory"
+        reason = (
+            "releases of transformers up to 4.41, which hold the cache twice, run out of memory"
+            if old
+            else f"beside a context of {size(CONTEXT_BYTES)}, which is usual, it runs out of memory"
+        )
     return MemoryFit(
         weights_bytes=int(weights),
         cache_bytes=int(cache),

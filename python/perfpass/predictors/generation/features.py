@@ -244,9 +244,8 @@ def memory(b: Batch) -> MemoryFit:
         hosted = {"host_layers": b.host_layers, "host_experts": b.experts_left}
         return layers_alone(b.model, b.device, devices, stored, context=context, **hosted)
     if b.runtime in EAGER:
-        lengths = {"prompt": int(b.input_tokens), "answer": int(b.output_tokens)}
-        asked = {"sequences": int(b.sequences), "version": b.runtime_version} | lengths
-        return in_eager_pytorch(b.model, b.device, devices, stored, **asked)
+        lengths = {"prompt": int(b.input_tokens), "answer": int(b.output_tokens), "sequences": int(b.sequences)}
+        return in_eager_pytorch(b.model, b.device, devices, stored, version=b.runtime_version, **lengths)
     return alone(
         b.model, b.device, devices, stored, context=context, sequences=int(b.sequences), runtime=b.runtime
     )  # fmt: skip
