@@ -289,3 +289,12 @@ def test_watts_follow_the_law_of_other_networks_steps(board):
         law = StepPower.from_dict(StepPredictor.load().manifest["step_power"])
         assert one.low == pytest.approx(law.low * one.median)
         assert one.high == pytest.approx(min(law.high * one.median, limit))
+
+
+def test_one_device_may_hold_no_more_than_is_counted():
+    """What DeepSpeed's measured programs held beside were communicators and buckets of many devices."""
+    asked = {"sequence": 512, "recompute": "full", "framework": "deepspeed", "global_batch": 8}
+    alone, many = (perfpass.train_cost("Qwen/Qwen-14B", "a100-80gb", lora_rank=8, gpus=n, **asked) for n in (1, 8))
+    counted = alone.predicted.memory.peak_bytes
+    assert counted <= alone.predicted.in_use.low <= 1.01 * counted < alone.predicted.in_use.median
+    assert many.predicted.in_use.low > 1.02 * many.predicted.memory.peak_bytes

@@ -399,6 +399,8 @@ def test_a_dimension_that_a_configuration_does_not_have_is_an_error(tmp_path):
         ({"dims": {"sequence": 0}}, "sequence = 0; it must be a whole number"),
         ({"dims": {"sequence": 2.5}}, "sequence = 2.5"),
         ({"dims": {"sequence": True}}, "sequence = True"),
+        ({"dims": {"image_size": 64}}, "llama has no image_size"),
+        ({"dims": {"height": 64}}, "height: a picture has an image_size, or a height and a width"),
         ({"input_shape": {"input_ids": (1, 9)}}, "input_shape=.* has no meaning for config.json"),
     ):
         for mode in ("inference", "training"):
@@ -409,6 +411,23 @@ def test_a_dimension_that_a_configuration_does_not_have_is_an_error(tmp_path):
     for mode in ("inference", "training"):
         with pytest.raises(ArgumentError, match="vit has no sequence_length"):
             load(file, mode=mode, dims={"sequence": 2048})
+
+
+def test_pictures_of_a_configuration_have_the_size_that_is_asked_for():
+    vit = {"model_type": "vit", "num_hidden_layers": 1, "hidden_size": 48, "num_attention_heads": 2, "image_size": 32}
+    for dims, picture in (
+        (None, (32, 32)),
+        ({"image_size": 64}, (64, 64)),
+        ({"height": 32, "width": 64}, (32, 64)),
+    ):
+        graph = load(vit, dims=dims)
+        assert graph.shape(int(graph.graph_inputs[0])) == (1, 3, *picture) and not graph.unasked
+
+
+def test_a_detector_reads_pictures_as_large_as_its_image_processor_makes_them():
+    """Its configuration states no size: transformers resizes COCO's 640 x 480 to a shortest side of 800."""
+    graph = load("facebook/detr-resnet-50")
+    assert graph.shape(int(graph.graph_inputs[0])) == (1, 3, 800, 1066) and graph.unasked == ("image_size",)
 
 
 def test_sizes_that_would_change_nothing_are_errors():

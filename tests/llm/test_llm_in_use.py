@@ -48,7 +48,7 @@ def test_generation_in_transformers_takes_what_was_measured(batch, answer, alloc
     assert found.fits
     assert found.alive == pytest.approx(allocated * MEGABYTE, rel=0.015)
     assert found.reserved == pytest.approx(reserved * MEGABYTE, rel=0.035)
-    fit = in_eager_pytorch(LLAMA, a100, 1, FP16, **asked)
+    fit = in_eager_pytorch(LLAMA, a100, 1, FP16, **asked, version="4.35")
     assert fit.fits and fit.basis == "measured"
     assert fit.in_use.low <= in_use * MEGABYTE <= fit.in_use.high <= MOST_ABOVE * fit.in_use.median * 1.0001
     assert fit.alive.low <= allocated * MEGABYTE <= fit.alive.high
@@ -60,6 +60,27 @@ def test_a_cache_that_is_replaced_layer_by_layer_takes_one_copy_less():
     twice, once = (peaks(LLAMA, FP16, **asked, held_twice=held) for held in (True, False))
     assert twice.alive - once.alive == pytest.approx(cache, rel=0.1)
     assert twice.reserved >= once.reserved > once.alive
+
+
+def test_a_present_release_of_transformers_holds_weights_and_cache_once():
+    """Qwen3 came with transformers 4.51. Alive over weights and the whole cache: what a long prompt's blocks take."""
+    model, kept = language_model("Qwen/Qwen3-0.6B"), Quantization("bf16", "bf16", "bf16")
+    asked = {"sequences": 1, "prompt": 8192, "answer": 128}
+    found = {v: in_eager_pytorch(model, device("h100"), 1, kept, **asked, version=v) for v in ("", "4.42", "4.41.2")}
+    present, old = found[""], found["4.41.2"]
+    assert present == found["4.42"] and present.basis == "documented settings"
+    certain = present.weights_bytes + present.cache_bytes
+    assert certain < present.alive.median < 1.15 * certain
+    assert old.alive.median > present.alive.median + 2 * 8192 * model.vocabulary  # every position's logits, in 16 bits
+    assert old.alive.low == present.alive.low
+
+
+def test_a_version_of_transformers_is_asked_for_by_name():
+    asked = {"runtime": "transformers", "input_length": 1024, "output_length": 32, "precision": "fp16"}
+    old, new = (
+        perfpass.predict_offline("llama-2-7b", "a100-80gb", runtime_version=v, **asked) for v in ("4.38", "4.45")
+    )
+    assert old.memory.in_use.median > new.memory.in_use.median and old.latency_s == new.latency_s
 
 
 def test_generation_that_finds_no_room_does_not_fit_and_more_devices_help():
@@ -159,3 +180,21 @@ def test_no_figure_of_a_server_falls_as_prompts_answers_or_load_grow(runtime):
                     values = [getattr(getattr(fit, name), bound) for fit in found]
                     grows = all(b >= a * (1 - 1e-9) for a, b in itertools.pairwise(values))
                     assert grows, (board, name, bound, values)
+
+
+def test_ollama_takes_what_a_tag_says_and_what_was_published_packed():
+    """Its library's gpt-oss:20b has 14 GB: experts in mxfp4, all else in 16 bits."""
+    for tag, precision in (("llama3.2:3b", "q4_k_m"), ("llama3:70b-instruct-q4_0", "q4_0"), ("gpt-oss:20b", "mxfp4")):
+        asked = batch_of(tag, "apple-m3-ultra", runtime="ollama", input_tokens=64, output_tokens=8)
+        assert asked.precision == precision, tag
+
+
+def test_a_file_of_gpt_oss_has_the_bytes_that_llama_bench_prints():
+    """MXFP4_MOE, which ggml-org publishes and nobody has to ask for: all but the experts in 8 bits."""
+    for size, gib in (("20b", 11.27), ("120b", 59.02)):
+        asked = {"runtime": "llama.cpp", "input_tokens": 128, "output_tokens": 8}
+        found = memory(batch_of(f"openai/gpt-oss-{size}", "apple-m3-ultra", **asked))
+        assert found.weights_bytes / 2**30 == pytest.approx(gib, rel=0.01)
+    board = {"device": "rtx-3060-12gb", "runtime": "llama.cpp", "context": 4096}
+    file, sixteen = (perfpass.fit("openai/gpt-oss-20b", **board, precision=p).probability for p in (None, "mxfp4"))
+    assert file > 0.5 > sixteen

@@ -252,7 +252,7 @@ def test_a_batch_of_an_old_vllm_waits_for_its_host():
     assert eager.latency_s.median == pytest.approx(15.58, rel=0.2)
     fewer = perfpass.predict_offline("llama-2-70b", "h100", tp=4, runtime_version="0.2.0", **asked)
     assert fewer.latency_s.median < 1.3 * eager.latency_s.median
-    with pytest.raises(ArgumentError, match="vllm alone, not of trtllm"):
+    with pytest.raises(ArgumentError, match="vllm and transformers, not of trtllm"):
         perfpass.predict_offline("llama-2-70b", "h100", **{**asked, "runtime": "trtllm"}, runtime_version="0.9.0")
 
 

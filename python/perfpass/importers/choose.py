@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perfpass.importers.formats import Sizes
 
 _SEQUENCE_NAMES = ("sequence_length", "sequence")
+_IMAGE_NAMES = ("image_size", "height", "width")
 _OF_TORCH = "a torch module, whose sizes are set by input_shape and batch"
 
 
@@ -117,10 +118,8 @@ def _forward(
     if isinstance(model, Mapping):
         from perfpass.importers import huggingface
 
-        length = _sequence_length(Path("the configuration"), input_shape, dims)
-        return huggingface.trace_config(
-            model, batch=1 if batch is None else batch, sequence_length=length, assume=assume
-        )
+        sizes = _of_configuration(Path("the configuration"), input_shape, dims)
+        return huggingface.trace_config(model, batch=1 if batch is None else batch, assume=assume, **sizes)
     if isinstance(model, (str, os.PathLike)):
         with about(model):
             return _from_path(model, batch, input_shape, dims, assume)
@@ -195,9 +194,9 @@ def _training(
         from perfpass.importers import huggingface
 
         path = Path(understood(model).name)
-        length = _sequence_length(path, input_shape, dims)
+        sizes = _of_configuration(path, input_shape, dims)
         return huggingface.trace_training(
-            path, batch=samples, sequence_length=length, optimizer=optimizer, frozen=frozen, assume=assume
+            path, batch=samples, optimizer=optimizer, frozen=frozen, assume=assume, **sizes
         )
     raise UnsupportedError(
         "only torch modules and Hugging Face configurations have a training step to record; for other models, "
@@ -217,20 +216,36 @@ def _refuse_unused(what: str, **given: Any) -> None:
             raise ArgumentError(f"{name}={value!r} has no meaning for {what}; leave it out")
 
 
-def _sequence_length(path: Path, input_shape: Any, dims: Mapping[str, int] | None) -> int | None:
-    """The length that ``dims`` gives a configuration, None without one. Raises ArgumentError for what it has not."""
-    allowed = "allowed are sequence_length (or sequence); batch and --batch set the batch"
+def _of_configuration(path: Path, input_shape: Any, dims: Mapping[str, int] | None) -> dict[str, Any]:
+    """What ``dims`` gives a configuration: a length of sequences, the height and width of pictures, None without one.
+
+    Raises ArgumentError for what it has not.
+    """
+    allowed = (
+        "allowed are sequence_length (or sequence), and of pictures image_size, or height and width; batch and --batch "
+        "set the batch"
+    )
     _refuse_unused(f"{path.name}, whose shapes follow from the configuration: {allowed}", input_shape=input_shape)
     found = {}
     for name, size in (dims or {}).items():
-        if name not in _SEQUENCE_NAMES:
+        if name not in _SEQUENCE_NAMES + _IMAGE_NAMES:
             raise ArgumentError(f"{path}: a configuration has no dimension {name!r}; {allowed}")
         if isinstance(size, bool) or not hasattr(size, "__index__") or not 1 <= operator.index(size) <= 1 << 48:
             raise ArgumentError(f"{name} = {shown_value(size)}; it must be a whole number from 1 to 2^48")
         found[name] = operator.index(size)
-    if len(set(found.values())) > 1:
-        raise ArgumentError(f"{' and '.join(found)} are one dimension, and have two values; give one of them")
-    return next(iter(found.values()), None)
+    lengths = {name: found[name] for name in _SEQUENCE_NAMES if name in found}
+    if len(set(lengths.values())) > 1:
+        raise ArgumentError(f"{' and '.join(lengths)} are one dimension, and have two values; give one of them")
+    pictures = tuple(name for name in _IMAGE_NAMES if name in found)
+    if pictures not in ((), ("image_size",), ("height", "width")):
+        raise ArgumentError(
+            f"{' and '.join(pictures)}: a picture has an image_size, or a height and a width; give those"
+        )
+    sides = [found[name] for name in pictures]
+    return {
+        "sequence_length": next(iter(lengths.values()), None),
+        "image_size": (sides[0], sides[-1]) if sides else None,
+    }
 
 
 def named_shapes(input_shape: Any) -> Mapping[str, Any] | None:
@@ -255,9 +270,8 @@ def _from_path(
     if found.kind == "hf":
         from perfpass.importers import huggingface
 
-        length = _sequence_length(path, input_shape, dims)
-        size = 1 if batch is None else batch
-        return huggingface.trace_config(path, batch=size, sequence_length=length, assume=assume)
+        sizes = _of_configuration(path, input_shape, dims)
+        return huggingface.trace_config(path, batch=1 if batch is None else batch, assume=assume, **sizes)
     if found.kind == "file":
         from perfpass.importers import formats
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.errors import ArgumentError, UnsupportedError, needs
 from perfpass.graph import OpGraph
 from perfpass.graph.frozen import named
-from perfpass.importers.huggingface_inputs import inputs, most_tokens, tokens, values
+from perfpass.importers.huggingface_inputs import inputs, most_tokens, of_size, processed, tokens, values
 from perfpass.importers.model_sources import huggingface as build
 from perfpass.importers.model_sources import is_decoder, read_configuration
 from perfpass.text import unknown
@@ -48,6 +48,7 @@ def trace_config(
     *,
     batch: int = 1,
     sequence_length: int | None = None,
+    image_size: tuple[int, int] | None = None,
     mode: str | None = None,
     dtype: str = "float32",
     assume: Mapping[str, int] | None = None,
@@ -57,8 +58,9 @@ def trace_config(
     ``config``: a config.json, its folder, or its content. ``mode``: ``prefill`` (a decoder reads ``sequence_length``
     tokens and fills its cache), ``decode`` (it reads one token with ``sequence_length`` tokens in the cache) or
     ``encoder`` (no cache; encoder-decoder models read ``sequence_length`` tokens on both sides). Without it, decoders
-    are traced as prefill and the rest as encoder. Vision models get images of the configuration's ``image_size``,
-    speech models ``sequence_length`` frames (Whisper: its fixed window). Without it, 128. ``assume``: over how many
+    are traced as prefill and the rest as encoder. Vision models get images of ``image_size`` (height, width), else of
+    the configuration's, or of what their image processor makes of a picture; speech models ``sequence_length`` frames
+    (Whisper: its fixed window). Without it, 128. ``assume``: over how many
     experts a router's tokens are shared (`perfpass.graph.assumed`).
 
     Raises FileError, FormatError for a file that is no configuration, UnsupportedError for an architecture that the
@@ -68,9 +70,9 @@ def trace_config(
     if mode is not None and mode not in MODES:
         raise ArgumentError(unknown("mode", mode, MODES))
     length = _length(batch, sequence_length)
-    content = read_configuration(config)
+    content = _content(config, image_size)
     model: Any = build(content, dtype=dtype, causal=mode in ("prefill", "decode"))
-    _refuse_unread(model, sequence_length)
+    _refuse_unread(model, sequence_length, image_size)
     decoder = is_decoder(model)
     mode = mode or ("prefill" if decoder else "encoder")
     if mode != "encoder" and not decoder:
@@ -83,10 +85,10 @@ def trace_config(
         token = {model.main_input_name: (tokens(model, 1), "int64")}
         given = {"past_key_values": cache, "use_cache": True}
         how: dict[str, Any] = {"given": given, "given_tensors": state, "assume": assume}
-        return _said(trace_owned(model, token, batch=batch, dtype=dtype, **how), model, sequence_length)
+        return _said(trace_owned(model, token, batch=batch, dtype=dtype, **how), model, sequence_length, image_size)
     given = values(model, batch, length) | ({"use_cache": mode == "prefill"} if decoder else {})
     graph = trace_owned(model, inputs(model, length), batch=batch, dtype=dtype, given=given, assume=assume)
-    return _said(graph, model, sequence_length)
+    return _said(graph, model, sequence_length, image_size)
 
 
 @_without_advice()
@@ -95,6 +97,7 @@ def trace_training(
     *,
     batch: int = 1,
     sequence_length: int | None = None,
+    image_size: tuple[int, int] | None = None,
     optimizer: str = "adamw",
     dtype: str = "float32",
     frozen: Sequence[str] = (),
@@ -109,21 +112,32 @@ def trace_training(
         from perfpass.importers.torch_training import trace_training_owned
 
     length = _length(batch, sequence_length)
-    content = read_configuration(config)
+    content = _content(config, image_size)
     model: Any = build(content, dtype=dtype, causal=False)
     if is_decoder(model):
         model = build(content, dtype=dtype, causal=True)
-    _refuse_unread(model, sequence_length)
+    _refuse_unread(model, sequence_length, image_size)
     given = values(model, batch, length) | ({"use_cache": False} if is_decoder(model) else {})
     held = named((name for name, _ in model.named_parameters()), frozen)
     how: dict[str, Any] = {"given": given, "frozen": held, "assume": assume}
     return trace_training_owned(model, inputs(model, length), batch=batch, dtype=dtype, optimizer=optimizer, **how)
 
 
-def _said(graph: OpGraph, model: Any, sequence_length: int | None) -> OpGraph:
-    """``graph``, which says where its length is one that nobody asked for."""
-    left = sequence_length is None and _has_length(model)
-    return replace(graph, unasked=("sequence_length",)) if left else graph
+def _content(
+    config: str | os.PathLike[str] | Mapping[str, Any], image_size: tuple[int, int] | None
+) -> Mapping[str, Any]:
+    content = read_configuration(config)
+    return of_size(content, *image_size) if image_size else content
+
+
+def _said(graph: OpGraph, model: Any, sequence_length: int | None, image_size: tuple[int, int] | None) -> OpGraph:
+    """``graph``, which says where its length or its pictures' size is one that nobody asked for."""
+    left = {
+        "sequence_length": sequence_length is None and _has_length(model),
+        "image_size": image_size is None and processed(model.config),
+    }
+    unasked = tuple(name for name, assumed in left.items() if assumed)
+    return replace(graph, unasked=unasked) if unasked else graph
 
 
 def _has_length(model: Any) -> bool:
@@ -138,11 +152,13 @@ def _length(batch: int, sequence_length: int | None) -> int:
     return length
 
 
-def _refuse_unread(model: Any, sequence_length: int | None) -> None:
-    """Raises ArgumentError where a length was asked for that no input of the model has."""
+def _refuse_unread(model: Any, sequence_length: int | None, image_size: tuple[int, int] | None = None) -> None:
+    """Raises ArgumentError where a length, or a size of pictures, was asked for that no input of the model has."""
+    kind, most = model.config.model_type, most_tokens(model.config)
+    if image_size and inputs(model, 1).get("pixel_values", ((), ""))[0][-2:] != image_size:
+        raise ArgumentError(f"{kind} has no image_size: it reads no pictures, or those of one size")
     if sequence_length is None:
         return
-    kind, most = model.config.model_type, most_tokens(model.config)
     if not _has_length(model):
         raise ArgumentError(f"{kind} has no sequence_length: its inputs are of fixed shapes")
     if most and sequence_length > most:

@@ -23,6 +23,15 @@ _MOONSHINE_STRIDE = 64 * 3 * 2  # samples of a frame, which its configuration do
 _CLAP_FRAMES = 1001  # 10 s of sound at hops of 480 samples of 48 kHz
 _PATCHES = "hidden_states"  # of a tower that reads a picture cut into patches, and their number a side in grid_thw
 _FILM = "pixel_values_videos"
+# What the image processors of transformers (5.23) make of COCO's usual picture of 640 x 480 (its shortest side 800, the
+# other at most 1,333), or of any: height and width, of models whose configurations state no size.
+_SHORTEST_800, _SQUARE_640 = (800, 1066), (640, 640)
+_PROCESSED = {
+    **dict.fromkeys(("detr", "conditional_detr", "deformable_detr", "dab-detr", "table-transformer"), _SHORTEST_800),
+    **dict.fromkeys(("maskformer", "mask2former", "grounding-dino", "mm-grounding-dino"), _SHORTEST_800),
+    **dict.fromkeys(("rt_detr", "rt_detr_v2", "d_fine"), _SQUARE_640),
+}
+_INNER = ("vision_config", "encoder")  # configurations within another that may be of what reads pictures
 _FLATTENED_PATCHES = 2048  # of a picture: `max_patches` of transformers' Pix2StructImageProcessor
 
 
@@ -121,9 +130,22 @@ def _pixels(configuration: Any, asked: Mapping[str, Any]) -> dict[str, Shape]:
     return {"pixel_values": ((*film, channels, height, width), "float32")}
 
 
+def processed(configuration: Any) -> bool:
+    """Whether pictures are as large as the image processor makes them, since the configuration states no size."""
+    return configuration.model_type in _PROCESSED and not getattr(configuration, "image_size", None)
+
+
+def of_size(content: Mapping[str, Any], height: int, width: int) -> dict[str, Any]:
+    """A configuration's content for pictures of another size."""
+    size: Any = height if height == width else [height, width]
+    inner = next((name for name in _INNER if isinstance(content.get(name), Mapping)), None)
+    return dict(content) | ({inner: {**content[inner], "image_size": size}} if inner else {"image_size": size})
+
+
 def _image_shape(vision: Any) -> tuple[int, int, int]:
     within = getattr(vision, "backbone_config", None)  # of SAM 2, whose tower is a backbone and a neck
-    size = getattr(vision, "image_size", None) or getattr(within, "image_size", None) or 224
+    stated = getattr(vision, "image_size", None) or _PROCESSED.get(vision.model_type)
+    size = stated or getattr(within, "image_size", None) or 224
     if isinstance(size, list | tuple) and len(size) != 2:
         raise FormatError(f"image_size is {shown_value(size)}; one size or [height, width] are read")
     height, width = size if isinstance(size, list | tuple) else (size, size)

@@ -3,13 +3,14 @@
 A cache of keys and values grows by concatenation: each step makes a block that is larger by one token and lets the old
 one go, which the next, larger, step cannot use. So the allocator reserves far more than is alive, until the device is
 full and it gives cached blocks back. Releases of transformers up to 4.41 hand the whole cache of a step to the next one
-as a tuple and hold both (``held_twice``); later ones replace it layer by layer, and keep the logits of the last token
-of the prompt alone (read in modeling_llama.py and generation/utils.py of 4.35.2, 4.41.2 and 4.44.2).
+as a tuple and hold both (``held_twice``); those from 4.42 (June 2024) on replace it layer by layer, and keep the logits
+of the prompt's last token alone (read in modeling_llama.py and generation/utils.py of 4.35.2, 4.41.2 and 4.44.2).
 """
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ import numpy as np
 
 from perfpass.graph.allocators import FREE, USES, Events, caching
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, weight_bytes
-from perfpass.llm.in_use import CONTEXT_BYTES, CONTEXT_SHARES, MEASURED, MOST_ABOVE, interval, whole_bytes
+from perfpass.llm.in_use import CONTEXT_BYTES, CONTEXT_SHARES, DOCUMENTED, MEASURED, MOST_ABOVE, interval, whole_bytes
 from perfpass.llm.memory import sequence_bytes
 from perfpass.llm.serving import MemoryFit
 from perfpass.prediction import Interval
@@ -264,6 +265,12 @@ def peaks(
 # device was not full; packed ones 0.9 to 1.5, whose kernels unpack into memory of their own (this is their middle).
 _PACKED = 1.08
 _LOW = 0.85
+_ONCE_SINCE = (4, 42)
+
+
+def holds_twice(version: str) -> bool:
+    """Whether that release of transformers holds the cache twice while it grows; a present one where none is stated."""
+    return bool(version) and tuple(int(n) for n in re.findall(r"\d+", version)[:2]) < _ONCE_SINCE
 
 
 def in_eager_pytorch(
@@ -275,18 +282,21 @@ def in_eager_pytorch(
     sequences: int,
     prompt: int,
     answer: int,
+    version: str = "",
 ) -> MemoryFit:
     """The memory of the fullest of ``devices`` that hold layers of a model and generate with transformers.
 
-    Medians are what releases that hold the cache twice take, which were measured; lower bounds allow for later ones. It
-    fits where the allocator finds room for all sequences at once in those.
+    ``version``: of transformers; a present release where none is stated. Those up to 4.41, which hold the cache twice,
+    were measured, and some programs of theirs did not, so that their lower bounds allow for that. It fits where the
+    allocator finds room for all sequences at once with the cache held once.
     """
     asked: dict[str, Any] = {"sequences": sequences, "prompt": prompt, "answer": answer, "devices": devices}
     whole, least = float(device.usable_bytes), CONTEXT_SHARES[0] * CONTEXT_BYTES
     # A program may have all of a device but its context.
     usual, spare = whole_bytes(device) - CONTEXT_BYTES, whole_bytes(device) - least
-    twice = peaks(model, quantization, **asked, held_twice=True, room_bytes=usual)
     once = peaks(model, quantization, **asked, room_bytes=usual)
+    old = holds_twice(version)
+    taken = peaks(model, quantization, **asked, held_twice=True, room_bytes=usual) if old else once
     single = peaks(model, quantization, **(asked | {"sequences": 1}), room_bytes=usual)
     fits = peaks(model, quantization, **asked, room_bytes=spare).fits
     share = _PACKED if ELEMENT_BYTES[quantization.gemm] < quantization.activation_bytes else 1.0
@@ -302,12 +312,16 @@ def in_eager_pytorch(
 
     cache = sequences * sequence_bytes(model, split, quantization, prompt + answer, block_tokens=1)
     none, context = (0.0, 0.0), (least, CONTEXT_BYTES)
-    full = max(whole, share * twice.alive + CONTEXT_BYTES)
+    full = max(whole, share * taken.alive + CONTEXT_BYTES)
     reason = ""
     if not fits:
         reason = f"{size(weights)} of weights and {size(cache)} of cache leave the allocator no room in {size(whole)}"
-    elif not twice.fits:
-        reason = "releases of transformers up to 4.41, which hold the cache twice, run out of memory"
+    elif not taken.fits:
+        reason = (
+            "releases of transformers up to 4.41, which hold the cache twice, run out of memory"
+            if old
+            else f"beside a context of {size(CONTEXT_BYTES)}, which is usual, it runs out of memory"
+        )
     return MemoryFit(
         weights_bytes=int(weights),
         cache_bytes=int(cache),
@@ -317,10 +331,10 @@ def in_eager_pytorch(
         most_requests=sequences if fits else 0,
         fits=fits,
         reason=reason,
-        alive=around(once.alive, twice.alive, none),
-        reserved=around(once.alive, twice.reserved, none, full - least),
-        in_use=around(once.alive, twice.reserved, context, full),
-        needed=around(once.alive, twice.alive, context),
+        alive=around(once.alive, taken.alive, none),
+        reserved=around(once.alive, taken.reserved, none, full - least),
+        in_use=around(once.alive, taken.reserved, context, full),
+        needed=around(once.alive, taken.alive, context),
         least=around(single.alive, single.alive, context),
-        basis=MEASURED,
+        basis=MEASURED if old else DOCUMENTED,
     )

@@ -14,6 +14,7 @@ from perfpass.llm.costs import (
     Parallelism,
     Quantization,
     experts_in_file,
+    file_type,
     is_as_stored,
     listed,
     named_precision,
@@ -170,6 +171,7 @@ def stored(model: LanguageModel, settings: Settings, device: Device) -> Stored:
         return Stored(Quantization(kind, kind), sizes | {kind: size}, False, name)
     if settings.runtime == "llama.cpp":
         gemm, moe = model.stored_as, model.experts_stored_as
+        name = name or file_type(gemm, moe)
         if name is not None:
             gemm, moe = named_precision(name, mixture=model.is_mixture)
         used = Quantization(gemm, experts_in_file(model.experts_stored_as, moe))

@@ -88,7 +88,7 @@ class Batch:
     ``stack``: tells software stacks of one device apart where a source does, else empty. ``host_layers`` of the model,
     and the experts of ``host_experts`` layers, are left to the host (llama.cpp, ktransformers), whose memory has
     ``host_bandwidth_bytes_s``, 0 where it is not known. ``runtime_version``: of vLLM, where it is older than what was
-    learned from (`generation.old_hosts`).
+    learned from (`generation.old_hosts`), or of transformers (`perfpass.llm.eager`).
     """
 
     model: LanguageModel
@@ -244,8 +244,8 @@ def memory(b: Batch) -> MemoryFit:
         hosted = {"host_layers": b.host_layers, "host_experts": b.experts_left}
         return layers_alone(b.model, b.device, devices, stored, context=context, **hosted)
     if b.runtime in EAGER:
-        lengths = {"prompt": int(b.input_tokens), "answer": int(b.output_tokens)}
-        return in_eager_pytorch(b.model, b.device, devices, stored, sequences=int(b.sequences), **lengths)
+        lengths = {"prompt": int(b.input_tokens), "answer": int(b.output_tokens), "sequences": int(b.sequences)}
+        return in_eager_pytorch(b.model, b.device, devices, stored, version=b.runtime_version, **lengths)
     return alone(
         b.model, b.device, devices, stored, context=context, sequences=int(b.sequences), runtime=b.runtime
     )  # fmt: skip

@@ -16,7 +16,7 @@ from perfpass.errors import ArgumentError
 from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import Parallelism, named_precision
+from perfpass.llm.costs import Parallelism, file_type, named_precision
 from perfpass.llm.serving import (
     beyond_positions,
     check_arithmetic,
@@ -54,8 +54,10 @@ from perfpass.text import unknown
 QUANTITY = "latency"
 QUANTITIES: Mapping[str, tuple[Form, str]] = {QUANTITY: (FORM, "s")}
 _16_BITS = ("fp16", "bf16")
-# What an engine takes where no precision is asked for.
+# What an engine takes of a checkpoint in 16 bits where no precision is asked for.
 _DEFAULT_FILES = {"ollama": "q4_k_m"}
+# Whose releases are told apart.
+_VERSIONED = ("vllm", "transformers")
 # Runtimes that share attention heads out unevenly: Qwen2-7B with its 28 heads ran on 8 devices (LLM-Inference-Bench).
 UNEVEN = frozenset({"deepspeed"})
 
@@ -84,7 +86,7 @@ def batch_of(
     "listed as Intel PVC GPU" asks for the slower of the two software stacks that were measured on the Intel Max 1550.
     ``host_layers``, and the experts of ``host_experts`` layers, are left to the host (llama.cpp, ktransformers), whose
     memory has ``host_bandwidth`` GB/s (0: two channels of DDR5 are assumed). ``runtime_version``: of vLLM, which
-    issued its kernels one by one before 0.2.6.
+    issued its kernels one by one before 0.2.6, or of transformers, which held its cache twice before 4.42.
 
     Raises ArgumentError, DeviceError, and what reading a configuration raises (FileError, FormatError,
     UnsupportedError).
@@ -100,9 +102,14 @@ def batch_of(
         )
     check_runtime(runtime, target)
     check_version(runtime_version)
-    if runtime_version and runtime != "vllm":
-        raise ArgumentError(f"without a server a version says something of vllm alone, not of {runtime}; leave it out")
-    used = _precision(target, _DEFAULT_FILES.get(runtime) if precision is None else precision, read)
+    if runtime_version and runtime not in _VERSIONED:
+        known = " and ".join(_VERSIONED)
+        raise ArgumentError(f"without a server a version says something of {known}, not of {runtime}; leave it out")
+    if precision is None:
+        plain = read.stored_as in _16_BITS and read.experts_stored_as in _16_BITS
+        own = file_type(read.stored_as, read.experts_stored_as) if runtime == "llama.cpp" else None
+        precision = _DEFAULT_FILES.get(runtime) if plain else own
+    used = _precision(target, precision, read)
     sizes = (devices, batch, input_tokens, output_tokens)
     left = (host_layers, host_experts, host_bandwidth * 1e9)
     found = Batch(read, target, runtime, *sizes, used, stack, *left, runtime_version)
@@ -368,7 +375,7 @@ def latencies(predictor: GenerationPredictor, b: Batch) -> tuple[np.ndarray, ...
     inputs, outputs, batch = np.meshgrid(*(np.array(a, dtype=np.float64) for a in axes), indexing="ij")
     learned, spread, evidence = predictor.middle(QUANTITY, rows, inside, place)
     median, counted = long_prompts.counted(b, tuple(np.array(a) for a in axes), learned.reshape(shape))
-    if b.runtime_version:
+    if b.runtime_version and b.runtime == "vllm":
         sizes = Sizes(batch.ravel(), inputs.ravel(), outputs.ravel())
         median = old_hosts.waited_for(b, sizes, median.ravel()).reshape(shape)
     more = lacking(b, ranges, inputs.ravel(), outputs.ravel(), batch.ravel(), counted.ravel())

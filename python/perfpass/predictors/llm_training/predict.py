@@ -72,6 +72,8 @@ def run(
     memory = training_memory(model, layout, recipe)
     counted = memory.peak_bytes + constants.WORKSPACE_BYTES
     low, middle, high = (float(b) for b in constants.MEMORY[framework].of(counted))
+    if layout.devices == 1:  # who was measured had communicators, and buckets for them
+        low = min(low, counted)
     # A figure of the device is one with the context already; those of the allocator lack it.
     beside = (0.0, 0.0, 0.0) if framework == "deepspeed" else (CONTEXT_SHARES[0], 1.0, CONTEXT_SHARES[1])
     low, middle, high = (m + s * CONTEXT_BYTES for m, s in zip((low, middle, high), beside, strict=True))

@@ -25,6 +25,7 @@ from perfpass.training.serving.dataset import serving_of
 
 _METRIC = "memory in use, language models (MiB)"
 _MIB = 2.0**20
+_OLD_TRANSFORMERS = "4.35"
 # Runtimes by the name that is asked: each holds the weights and what its requests need, and fills no share of a device.
 _HOLD = {"llama.cpp": "llama.cpp", "torch": "transformers", "exllama": "llama.cpp", "exllamav2": "llama.cpp"}
 # What holds less than this of its weights' bytes was read before they were loaded: no precision stores so little.
@@ -45,7 +46,9 @@ def add(section: Section, folder: Path | None = None) -> None:
             sizes = (max(int(row.n_devices), 1), max(int(row.batch), 1), max(prompt, 1), max(int(row.output_tokens), 1))
             if not row.precision:  # quantized in a way that has no name here
                 continue
-            held = _held(row.network or row.model, row.device, _HOLD[row.runtime], *sizes, row.precision)
+            # Transformers 4.42, which holds the cache once, came out in 2024.
+            version = _OLD_TRANSFORMERS if row.runtime == "torch" and row.software_year < 2024 else ""
+            held = _held(row.network or row.model, row.device, _HOLD[row.runtime], *sizes, row.precision, version)
             if held is None:
                 continue
             if row.peak_memory_bytes < _LEAST_OF_WEIGHTS * held.weights_bytes:
@@ -68,9 +71,9 @@ def add(section: Section, folder: Path | None = None) -> None:
 
 @lru_cache(maxsize=1 << 13)
 def _held(
-    name: str, on: str, runtime: str, devices: int, batch: int, prompt: int, answer: int, precision: str
+    name: str, on: str, runtime: str, devices: int, batch: int, prompt: int, answer: int, precision: str, version: str
 ) -> MemoryFit | None:
-    how: dict[str, Any] = {"runtime": runtime, "precision": precision or None}
+    how: dict[str, Any] = {"runtime": runtime, "precision": precision or None, "runtime_version": version}
     try:
         asked = batch_of(name, on, devices=devices, batch=batch, input_tokens=prompt, output_tokens=answer, **how)
     except PerfPassError:
