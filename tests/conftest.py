@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
-import shutil
+import signal
 import subprocess
 import sys
-import tempfile
+import threading
 from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +28,8 @@ if find_spec("triton") is not None:
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from perfpass import scratch
 
 pytest_plugins = ["browsers", "listed_skips", "pytester"]
 
@@ -55,9 +58,24 @@ def pytest_configure(config: pytest.Config) -> None:
     # Workers take the environment over, so that each network is traced once.
     if not hasattr(config, "workerinput"):
         check_that_triton_loads_beside_tvm()
-        own = Path(tempfile.mkdtemp(prefix="perfpass-tests-"))
-        config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
+        end_by_a_signal_as_by_the_keyboard()
+        stack = contextlib.ExitStack()
+        config.add_cleanup(stack.close)
+        own = stack.enter_context(scratch.held("perfpass-tests-"))
         os.environ |= {"XDG_CACHE_HOME": str(own / "cache"), "XDG_CONFIG_HOME": str(own / "config")}
+
+
+def end_by_a_signal_as_by_the_keyboard() -> None:
+    """What tests and fixtures have made is removed after SIGTERM too."""
+    own = os.getpid()
+
+    def end(number: int, _: object) -> None:
+        if os.getpid() == own:
+            raise KeyboardInterrupt
+        os._exit(128 + number)  # a fork that a test made
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, end)
 
 
 def check_that_triton_loads_beside_tvm() -> None:

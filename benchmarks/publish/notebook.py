@@ -6,6 +6,7 @@ python benchmarks/publish/notebook.py
 from __future__ import annotations
 
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import nbformat
@@ -19,8 +20,12 @@ NOTEBOOK = ROOT / "docs" / "guides" / "looking.ipynb"
 def executed(path: Path = NOTEBOOK) -> Any:
     """The notebook with the outputs of a new kernel, in the repository's root; a cell that fails is an error."""
     found = nbformat.read(path, as_version=4)
-    kernel = AsyncKernelManager(kernel_name="python3", transport="ipc")  # no port is opened
-    NotebookClient(found, km=kernel, timeout=600, resources={"metadata": {"path": str(ROOT)}}).execute()
+    with TemporaryDirectory() as folder:
+        place = f"{folder}/kernel"  # its sockets: no port is opened
+        kernel = AsyncKernelManager(
+            kernel_name="python3", transport="ipc", ip=place, connection_file=f"{folder}/kernel.json"
+        )
+        NotebookClient(found, km=kernel, timeout=600, resources={"metadata": {"path": str(ROOT)}}).execute()
     for cell in found.cells:
         cell.metadata.pop("execution", None)  # when it ran
     found.metadata = {

@@ -45,6 +45,7 @@ ALLOWED = {
     "python/perfpass/npz.py": DOORS,
     "python/perfpass/importers/formats/archive.py": DOORS,
     "python/perfpass/records/parquet.py": DOORS,
+    "python/perfpass/scratch.py": "folders to be locked",
     "python/perfpass/whole_file.py": f"{WRITING}, its folder to be synced, and the end of a journal of its own",
     "python/perfpass/annotation/file.py": f"{WRITING}, and the folder to be synced",
     "python/perfpass/cli/running.py": "/dev/null in the place of closed streams",

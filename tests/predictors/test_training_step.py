@@ -162,6 +162,15 @@ def dataset():
     return load()
 
 
+@pytest.fixture(scope="module")
+def corpus(dataset):
+    """With ten records of inference: the portable trees learn from them, which only a step held out asks."""
+    from perfpass.training.training_step import model
+    from perfpass.training.training_step.questions import questions
+
+    return model.Corpus(dataset, model.inference(size=10), questions(), None)
+
+
 def test_the_records_are_those_of_the_sources(dataset):
     counts = dataset.rows.source.value_counts()
     assert counts["timm"] == 1520
@@ -170,15 +179,13 @@ def test_the_records_are_those_of_the_sources(dataset):
 
 
 @pytest.mark.slow
-def test_an_architecture_held_out_is_predicted_better_than_by_any_baseline(dataset):
+def test_an_architecture_held_out_is_predicted_better_than_by_any_baseline(dataset, corpus):
     from perfpass.training.ratio_trees import baselines
     from perfpass.training.tasks.splits import folds_of
     from perfpass.training.training_step import model
-    from perfpass.training.training_step.questions import questions
 
     rows, y = dataset.rows, dataset.measured_s
     fold = next(iter(folds_of("architecture", rows.architecture, rows.family, rows.device)))
-    corpus = model.Corpus(dataset, model.inference(size=10), questions(), None)
     held = model.held_out(corpus, fold.train, fold.test, rounds=200)
 
     def mape(predicted):
@@ -209,17 +216,16 @@ def test_on_its_own_records_the_shipped_predictor_is_close(dataset):
 
 
 @pytest.mark.slow
-def test_intervals_hold_on_sources_that_taught_nothing_but_their_width():
+def test_intervals_hold_on_sources_that_taught_nothing_but_their_width(corpus):
     """On NVIDIA's boards, another vendor's and a CPU of our own: bounds as any caller gets them.
 
     Watts and joules too, where they were measured. Each source left out of the widths as well: `perfpass evaluate`.
     """
-    from perfpass.training.training_step.model import Corpus
     from perfpass.training.training_step.outside import METRICS, outside
     from perfpass.training.training_step.questions import OTHER_FRAMEWORKS
 
     graded: dict[tuple[str, str], float] = {}
-    for part in outside(Corpus.load()):
+    for part in outside(corpus):
         if part.source in OTHER_FRAMEWORKS:
             continue
         assert len(part) >= 50

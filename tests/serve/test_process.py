@@ -6,6 +6,9 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -14,6 +17,7 @@ from collections.abc import Iterator
 import pytest
 
 from perfpass import Client
+from perfpass.scratch import held
 from perfpass.serve.client import ServerError
 from serve.servers import PATIENCE_S, Running, said_to, serving, status
 from serve.test_answers import network
@@ -180,7 +184,10 @@ def test_what_was_accepted_is_answered_after_sigterm(tmp_path):
 
 
 def test_a_killed_worker_is_replaced_and_the_other_answers_meanwhile(tmp_path):
-    with serving(tmp_path, workers=2) as found:
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    with serving(tmp_path, workers=2, environment={"TMPDIR": str(temporary)}) as found:
+        assert list(temporary.glob("perfpass-serve-*"))
         first, second = (one["worker"] for one in found.said("ready"))
         os.kill(first, signal.SIGKILL)
         client = Client(found.url)
@@ -193,6 +200,30 @@ def test_a_killed_worker_is_replaced_and_the_other_answers_meanwhile(tmp_path):
                 text = answer.read().decode()
         assert 'perfpass_http_requests_total{method="POST",route="/predict",status="200"}' in text
         assert found.stop() == 0 and found.process.returncode == 0
+    assert not list(temporary.glob("perfpass-serve-*"))
+
+
+def test_only_folders_that_nobody_holds_any_more_are_cleared_by_the_next(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    killed, new, other, alive = (tmp_path / name for name in ("p-killed", "p-new", "q-killed", "p-alive"))
+    for folder in (killed, new, other, alive):
+        (folder / "empty").mkdir(parents=True)
+    for folder in (killed, other, alive):
+        os.utime(folder, (0, 0))
+    worker = subprocess.Popen(
+        [sys.executable, "-c", f"from perfpass.scratch import hold; hold({str(alive)!r}); print(); input()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    worker.stdout.readline()
+    with held("p-") as own:
+        assert own.is_dir() and not killed.exists()
+        assert all(folder.exists() for folder in (new, other, alive))
+    assert not own.exists()
+    worker.kill()
+    worker.wait()
+    with held("p-"):
+        assert not alive.exists()
 
 
 def test_a_lost_thread_stops_its_worker_within_bounds(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -115,6 +116,25 @@ def test_trees_learn_of_the_device_and_not_of_the_host_beside_it():
     waits[rows] = assumed.x[rows, model.FEATURES.index("log_issue")] > np.log(2.0)
     learned = model.arrays(dataset, efficiency, everything)
     assert np.abs(learned.target[waits]).mean() < 0.6 * np.abs(assumed.target[waits]).mean()
+
+
+def test_graphs_that_run_in_one_way_are_summed_together_as_each_by_itself(small_corpus, monkeypatch):
+    from perfpass.training import ratio_trees
+    from perfpass.training.inference.dataset import load
+    from perfpass.training.training_step.dataset import inference
+
+    def summed():
+        steps = inference(small_corpus, size=40)
+        return [*vars(load(small_corpus).sums).values(), *vars(steps.sums).values(), steps.base_s]
+
+    dataset = load(small_corpus)
+    places = list(ratio_trees.in_one_way(dataset.ways, dataset.rows.precision, most=5))
+    assert sorted(i for some in places for i in some) == list(range(len(dataset)))
+    assert 1 < max(map(len, places)) <= 5
+    together = summed()
+    monkeypatch.setattr(ratio_trees, "in_one_way", partial(ratio_trees.in_one_way, most=1))
+    for many, alone in zip(together, summed(), strict=True):
+        np.testing.assert_array_equal(many, alone)
 
 
 def test_choosing_settings_names_the_best_of_those_tried(small_corpus):

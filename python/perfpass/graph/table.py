@@ -13,6 +13,8 @@ from perfpass.graph import costs as _costs
 from perfpass.late import dataclass
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from perfpass.graph.costs import Costs
     from perfpass.graph.opgraph import OpGraph
 
@@ -85,6 +87,12 @@ class Tables:
     def one(cls, table: OperatorColumns) -> Tables:
         """A single table."""
         return cls(table, np.array([0, len(table.op)]))
+
+    @classmethod
+    def joined(cls, tables: Sequence[OperatorColumns]) -> Tables:
+        """Several tables in a row."""
+        columns = {name: np.concatenate([np.asarray(getattr(table, name)) for table in tables]) for name in COLUMNS}
+        return cls(OperatorColumns(**columns), np.concatenate([[0], np.cumsum([len(table.op) for table in tables])]))
 
     def __len__(self) -> int:
         return len(self.offset) - 1

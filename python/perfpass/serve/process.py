@@ -6,10 +6,9 @@ import contextlib
 import ipaddress
 import logging
 import os
-import shutil
 import signal
 import socket
-import tempfile
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from perfpass.bounded_file import reason
 from perfpass.errors import ArgumentError, needs
 from perfpass.importers.operators import FILES
+from perfpass.scratch import held, hold
 from perfpass.serve.settings import Settings
 
 if TYPE_CHECKING:
@@ -58,6 +58,9 @@ def serve(
         files = (*filter(None, os.environ.get(variable, "").split(os.pathsep)), *more)
         os.environ[variable] = os.pathsep.join(os.path.abspath(os.path.expanduser(path)) for path in files)
     listening = bound(host, port)
+    # Until uvicorn listens for signals: what was made is removed.
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: sys.exit(0))
     with _folder(workers > 1) as folder:
         config = uvicorn.Config(
             partial(make or application, settings, folder),
@@ -105,8 +108,9 @@ def application(settings: Settings, folder: str) -> Application:
 
 
 def stand(folder: str) -> None:
-    """In an empty folder, so that no name of a model is that of a file."""
+    """In an empty folder, so that no name of a model is that of a file; it is held as long as this process lives."""
     os.chdir(folder)
+    hold(os.path.dirname(folder))
     os.environ.setdefault("HF_HUB_OFFLINE", "1")  # repositories are looked up where the operator says 0
 
 
@@ -126,17 +130,17 @@ def bound(host: str, port: int) -> socket.socket:
 @contextlib.contextmanager
 def _folder(several: bool) -> Iterator[str]:
     """An empty folder of this server; beside it one through which the metrics of several workers are summed."""
-    place = tempfile.mkdtemp(prefix="perfpass-serve-")
-    try:
-        empty, shared = os.path.join(place, "empty"), os.path.join(place, "metrics")
-        os.mkdir(empty, 0o500)
-        os.mkdir(shared, 0o700)
+    with held("perfpass-serve-") as place:
+        empty, shared = place / "empty", place / "metrics"
+        empty.mkdir(0o500)
+        shared.mkdir(0o700)
         if several:
-            os.environ["PROMETHEUS_MULTIPROC_DIR"] = shared
-        yield empty
-    finally:
-        os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None) if several else None
-        shutil.rmtree(place, ignore_errors=True)
+            os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(shared)
+        try:
+            yield str(empty)
+        finally:
+            if several:
+                os.environ.pop("PROMETHEUS_MULTIPROC_DIR", None)
 
 
 def token_of(path: str | None) -> str:

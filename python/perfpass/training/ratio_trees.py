@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -131,6 +131,15 @@ class Dataset(ABC):
         known = np.unique(self.fingerprints[train], axis=0)
         prints, inverse = np.unique(self.fingerprints[test], axis=0, return_inverse=True)
         return nearest(prints, known)[inverse.ravel()]
+
+
+def in_one_way(ways: Sequence[Way], precisions: Sequence[str], most: int = 64) -> Iterator[list[int]]:
+    """Places of rows that can be asked at once: of equal ways and precisions, at most ``most``."""
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for i, (way, precision) in enumerate(zip(ways, precisions, strict=True)):
+        alike.setdefault((*vars(way).values(), precision), []).append(i)
+    for rows in alike.values():
+        yield from (rows[first : first + most] for first in range(0, len(rows), most))
 
 
 def recorded(folder: Path | str | None, mode: str) -> tuple[Any, RecordedTables, int]:

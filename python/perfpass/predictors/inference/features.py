@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.graph import OPERATOR_CLASSES
-from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.graph.table import Tables
 from perfpass.predictors import roofline
 from perfpass.predictors.learned.ratios import RatioFeatures, Sums, Vectors
 from perfpass.predictors.learned.recorded import UNSTATED_TORCH
@@ -182,10 +182,9 @@ def _lanes(device: Device) -> int:
     return _P100_LANES if device.compute_capability == _P100 else _LANES
 
 
-def graph_sums(table: OperatorColumns, batch: int, way: Way, byte_scale: float = 1.0) -> Sums:
-    """The sums of one graph, which no efficiency changes."""
-    roof = _roof(table, way, byte_scale)
-    return _sums(Tables.one(table), np.array([batch]), way, byte_scale, roof).take(0)
+def graph_sums(tables: Tables, batch: np.ndarray, way: Way, byte_scale: float = 1.0) -> Sums:
+    """The sums of N graphs that run in one way, stacked, which no efficiency changes; ``batch`` [N]."""
+    return _sums(tables, batch, way, byte_scale, _roof(tables.table, way, byte_scale))
 
 
 def _sums(tables: Tables, batch: np.ndarray, way: Way, byte_scale: float, roof: roofline.Bound) -> Sums:

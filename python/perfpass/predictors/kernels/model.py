@@ -63,14 +63,15 @@ OFFSET_ROW_SPREAD = 0.3
 OFFSET_LIMIT = 1.5
 
 
-def features(terms: Terms, software: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Features [N, F] of the portable trees and the log base [N] that they correct.
+def features(terms: Terms, software: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Features [N, F] of the portable trees, the log base [N] that they correct, and how much of its time [N, 5] is
+    floor, compute, memory, chain and serial, which sum to 1.
 
     ``software`` [N, 5] as SOFTWARE_FEATURES, ``values`` [N, 5] of `Efficiencies`.
     """
     log_base, slopes = curve(values, terms.ramp, terms.work_s)
     parts = (terms.features, software, slopes, log_base[:, None], values[:, :1])
-    return np.concatenate(parts, axis=1).astype(np.float32), log_base
+    return np.concatenate(parts, axis=1).astype(np.float32), log_base, np.abs(slopes)
 
 
 def known_features(portable: np.ndarray, figures: Figures, values: np.ndarray) -> np.ndarray:
@@ -86,11 +87,6 @@ def offsets(residual: np.ndarray, shares: np.ndarray) -> np.ndarray:
     residual = np.clip(residual, -OFFSET_LIMIT, OFFSET_LIMIT)
     ridge = (OFFSET_ROW_SPREAD / OFFSET_SPREAD) ** 2
     return np.linalg.solve(shares.T @ shares + ridge * np.eye(shares.shape[1]), shares.T @ residual)
-
-
-def shares(terms: Terms, values: np.ndarray) -> np.ndarray:
-    """[N, 5] how much of the time is floor, compute, memory, chain and serial; rows sum to 1."""
-    return np.abs(curve(values, terms.ramp, terms.work_s)[1])
 
 
 def lacks(evidence: Sequence[str] | np.ndarray, **more: np.ndarray | float) -> dict[str, np.ndarray | float]:
@@ -167,11 +163,11 @@ class OperatorModel:
             else self.efficiencies.at(known.tolist())
         )
         values = np.broadcast_to(one, (len(terms.ramp), len(one)))
-        x, log_base = features(terms, software, values)
+        x, log_base, shares = features(terms, software, values)
         if known is not None:
             x = known_features(x, figures, values)
         trees = self._portable if known is None else self._known
-        return log_base + trees.predict(np.ascontiguousarray(x)), shares(terms, values)
+        return log_base + trees.predict(np.ascontiguousarray(x)), shares
 
     def candidates(self, device: str, capability: str, precision: str) -> list[Software]:
         """What was measured in this precision: on the device, else on its compute capability, else anywhere."""

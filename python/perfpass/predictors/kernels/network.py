@@ -78,7 +78,7 @@ def collective(
         seconds=seconds,
         low_s=np.maximum(inside if here is None else here.low_s, wire),
         high_s=seconds * (WITHIN if own else BEYOND),
-        power_w=here.power_w if here else np.full_like(size, np.nan),
+        power=lambda: here.power_w if here else np.full_like(size, np.nan),
         shares=shares,
         outside=np.full(len(size), True),
         evidence="measured" if own else "device and software unseen",

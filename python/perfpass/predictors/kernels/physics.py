@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -81,6 +82,12 @@ class Figures:
         table = [_figures(d) for d in devices]
         take = np.zeros(1, dtype=np.int64) if rows is None else rows
         return cls(*(np.stack([np.asarray(t[i], dtype=np.float64) for t in table])[take] for i in range(len(table[0]))))
+
+
+@lru_cache(maxsize=256)
+def figures_of(device: Device) -> Figures:
+    """Of one device, for all rows."""
+    return Figures.of([device])
 
 
 def _figures(device: Device) -> tuple[object, ...]:

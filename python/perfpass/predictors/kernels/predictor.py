@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from perfpass.predictors.kernels.model import (
     relative,
     unseen_evidence,
 )
-from perfpass.predictors.kernels.physics import COLLECTIVES, Figures, Terms
+from perfpass.predictors.kernels.physics import COLLECTIVES, Figures, Terms, figures_of
 from perfpass.predictors.kernels.power import KernelPower
 from perfpass.predictors.kernels.software import (
     FAMILIES,
@@ -67,12 +67,17 @@ class KernelTimes:
     seconds: np.ndarray
     low_s: np.ndarray
     high_s: np.ndarray
-    power_w: np.ndarray
+    power: Callable[[], np.ndarray]
     shares: np.ndarray
     outside: np.ndarray
     evidence: str
     support: Support
     software: Software
+
+    @cached_property
+    def power_w(self) -> np.ndarray:
+        """[N]; worked out when it is first asked for."""
+        return self.power()
 
 
 def unstated(device: Device) -> list[str]:
@@ -343,7 +348,7 @@ class KernelPredictor:
         if unrated:
             # Whatever runs there widens the operands or packs them: another kernel than the one that was measured.
             reasons.append(f"{found.name} has no {rate} rate")
-        figures = Figures.of([found])
+        figures = figures_of(found)
         terms = physics(figures, software)
         rows = len(terms.ramp)
         keys = _keys(software, joined, found.id)
@@ -370,7 +375,7 @@ class KernelPredictor:
                 reasons.append(f"{name} was measured from {least:g} to {most:g}")
             outside |= beyond
             far += np.maximum(np.log(np.maximum(least / size, size / most)), 0.0)
-        lacking = lacks([evidence] * rows, laboratory=1.0, shape=1.0, load=far, rate=unrated)
+        lacking = lacks([evidence], laboratory=1.0, shape=1.0, load=far, rate=unrated)
         low, high = model.spread.bounds(lacking)
         wide = bool(np.median(high - low) > np.log(width_words.OUTSIDE_FROM))
         if wide:
@@ -378,14 +383,13 @@ class KernelPredictor:
             apart = width_words.factor(np.exp(np.median(high - low)))
             reasons.append(f"bounds lie a factor of {apart} apart, mostly by {causes}")
         seconds = np.exp(log_s)
-        power = self._power().watts(found, operator, terms, seconds, shares, columns)
         far_off = evidence == "outside" or unrated or wide or outside.any()
         level: Any = "outside" if far_off else "near" if reasons else "in range"
         return KernelTimes(
             seconds=seconds,
             low_s=seconds * np.exp(low),
             high_s=seconds * np.exp(high),
-            power_w=power,
+            power=partial(self._watts, found, operator, terms, seconds, shares, columns),
             shares=shares,
             outside=outside,
             evidence=evidence,
@@ -393,11 +397,10 @@ class KernelPredictor:
             software=software,
         )
 
-    def _power(self) -> KernelPower:
+    def _watts(self, *kernels: Any) -> np.ndarray:
         if not hasattr(self, "_power_model"):
-            trees = self._artefact.trees("power")
-            self._power_model = KernelPower(trees)
-        return self._power_model
+            self._power_model = KernelPower(self._artefact.trees("power"))
+        return self._power_model.watts(*kernels)
 
     def _software(
         self,

@@ -62,9 +62,9 @@ class Sums:
         """Some of the graphs, by index or mask; one of them, by number."""
         return Sums(*[getattr(self, name)[rows] for name in _SUMS])
 
-    def beside(self, others: Sums) -> Sums:
+    def beside(self, *others: Sums) -> Sums:
         """These graphs and the others."""
-        return Sums(*(np.concatenate([getattr(s, name) for s in (self, others)]) for name in _SUMS))
+        return Sums(*(np.concatenate([getattr(s, name) for s in (self, *others)]) for name in _SUMS))
 
 
 _SUMS = tuple(field.name for field in fields(Sums))

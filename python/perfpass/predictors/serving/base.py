@@ -173,6 +173,10 @@ class Sizes:
         columns = zip(*((s.input_length, s.output_length, s.concurrency) for s in loads), strict=True)
         return cls(*(np.array(column, dtype=np.float64) for column in columns))
 
+    def beside(self, others: Sizes) -> Sizes:
+        """These loads and then the others."""
+        return Sizes(*(np.concatenate(pair) for pair in zip(vars(self).values(), vars(others).values(), strict=True)))
+
     def take(self, rows: np.ndarray) -> Sizes:
         """Some of the loads."""
         return Sizes(self.input_length[rows], self.output_length[rows], self.concurrency[rows])

@@ -284,15 +284,17 @@ class ServingPredictor:
         """
         family = self.family(model)
         evidence = self.evidence(family, device)
-        w = describe(model, family, device, serving, sizes=sizes)
-        medians, distance = self._medians(model, family, device, serving, sizes, w, evidence)
+        rows, asked = len(sizes.concurrency), sizes
+        queued = bool((sizes.concurrency > 1).any())
+        if queued:  # a request alone is asked with them
+            asked = sizes.beside(Sizes(sizes.input_length, sizes.output_length, np.minimum(sizes.concurrency, 1.0)))
+        described = describe(model, family, device, serving, sizes=asked)
+        found, distance = self._medians(model, family, device, serving, asked, described, evidence)
+        medians = {target: median[:rows] for target, median in found.items()}
+        w = described.take(np.arange(rows))
         lacks = self._lacks(model, family, device, serving, sizes, w)
         beyond = widths.doublings(self.known, model, serving, sizes)
-        least = {"tpot": None, "ttft": medians["ttft"]}
-        if (sizes.concurrency > 1).any():
-            single = Sizes(sizes.input_length, sizes.output_length, np.minimum(sizes.concurrency, 1.0))
-            by_itself = describe(model, family, device, serving, sizes=single)
-            least["ttft"] = self._medians(model, family, device, serving, single, by_itself, evidence)[0]["ttft"]
+        least = {"tpot": None, "ttft": found["ttft"][rows:] if queued else medians["ttft"]}
         bounds = {t: widths.bounds(medians[t], self.spread[t], lacks, beyond, least[t]) for t in TARGETS}
         bounds = {target: layer_kinds.wider_bounds(found, model) for target, found in bounds.items()}
         waits = w.terms.waiting > 0

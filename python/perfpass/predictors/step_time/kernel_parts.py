@@ -63,6 +63,7 @@ class KernelParts:
         self._version = setup.version if re.match(r"v?\d+\.\d+", setup.version) else None
         self._bandwidth = setup.device.memory_bandwidth_bytes_s
         self.reasons: dict[str, None] = {}
+        self._alone: dict[Attention, np.ndarray] = {}
 
     def _said(self, found: kernels.KernelTimes) -> np.ndarray:
         if found.evidence in ("generation unseen", "outside", "device and software unseen"):
@@ -244,8 +245,14 @@ class KernelParts:
     def prompt_attention(self, a: Attention) -> np.ndarray:
         """[CHUNKS] of one layer: of one prompt by itself."""
         out = np.zeros(len(CHUNKS))
-        out[1:] = self._prompts(np.ones(len(CHUNKS) - 1), CHUNKS[1:], a)
+        out[1:] = self._one_prompt(a)
         return out + self._from_latent(a)
+
+    def _one_prompt(self, a: Attention) -> np.ndarray:
+        """[CHUNKS but 0] of one prompt by itself; asked for twice."""
+        if a not in self._alone:
+            self._alone[a] = self._prompts(np.ones(len(CHUNKS) - 1), CHUNKS[1:], a)
+        return self._alone[a]
 
     def prefill_attention(self, a: Attention) -> np.ndarray:
         """[CHUNKS, ATTENDED] of one layer. Tokens that attend to others before their chunk count as their share of a
@@ -254,7 +261,7 @@ class KernelParts:
         tokens, total, cells = _cells(CHUNKS, ATTENDED)
         length = 2 * total / tokens - 1
         whole = self._prompts(np.maximum(tokens / length, 1.0), length, a)
-        least = self._prompts(np.ones(len(CHUNKS) - 1), CHUNKS[1:], a)[np.searchsorted(CHUNKS[1:], tokens)]
+        least = self._one_prompt(a)[np.searchsorted(CHUNKS[1:], tokens)]
         seconds = np.where(tokens < length, np.maximum(whole * np.minimum(tokens / length, 1.0), least), whole)
         return _filled(seconds, cells) + self._from_latent(a)[:, None]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from perfpass.graph import step as backward
-from perfpass.graph.step import StepColumns, Steps, StepTable
+from perfpass.graph.step import StepColumns, Steps
 from perfpass.predictors import roofline
 from perfpass.predictors.learned.ratios import PRODUCTS, RatioFeatures, Sums, Vectors
 from perfpass.predictors.roofline import GROUPS
@@ -140,10 +140,9 @@ def bound(table: StepColumns, way: Way, byte_scale: float = 1.0) -> roofline.Bou
     return roofline.bound(table, way, scale, group=step_groups(table), cached=False)
 
 
-def step_sums(table: StepTable, batch: int, way: Way, byte_scale: float = 1.0) -> Sums:
-    """The sums of one step, which no efficiency changes."""
-    roof = bound(table, way, byte_scale)
-    return _sums(Steps.one(table), np.array([batch]), way, roof).take(0)
+def step_sums(steps: Steps, batch: np.ndarray, way: Way, byte_scale: float = 1.0) -> Sums:
+    """The sums of N steps that run in one way, stacked, which no efficiency changes; ``batch`` [N]."""
+    return _sums(steps, batch, way, bound(steps.columns, way, byte_scale))
 
 
 def _sums(steps: Steps, batch: np.ndarray, way: Way, roof: roofline.Bound) -> Sums:

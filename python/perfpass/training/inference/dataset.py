@@ -5,6 +5,9 @@ from __future__ import annotations
 from functools import cached_property
 from typing import ClassVar
 
+import numpy as np
+
+from perfpass.graph.table import Tables
 from perfpass.predictors.inference.features import RATIOS, graph_sums
 from perfpass.predictors.learned.ratios import RatioFeatures, Sums
 from perfpass.training import ratio_trees
@@ -19,8 +22,12 @@ class Dataset(ratio_trees.Dataset):
     @cached_property
     def sums(self) -> Sums:
         """What no efficiency changes, stacked [N]; the features of any efficiencies follow in a second."""
-        rows = zip(self.tables, self.rows.batch, self.ways, self.byte_scale, strict=True)
-        return Sums.stacked([graph_sums(*row) for row in rows])
+        batch, parts, order = self.rows.batch.to_numpy(), [], []
+        for some in ratio_trees.in_one_way(self.ways, self.rows.precision):
+            tables, way = Tables.joined([self.tables[i] for i in some]), self.ways[some[0]]
+            parts.append(graph_sums(tables, batch[some], way, float(self.byte_scale[some[0]])))
+            order += some
+        return parts[0].beside(*parts[1:]).take(np.argsort(order))
 
 
 load = Dataset.load

@@ -16,7 +16,6 @@ from perfpass.predictors.kernels.model import (
     features,
     known_features,
     relative,
-    shares,
     unseen_evidence,
 )
 from perfpass.training.kernels.data import Data
@@ -108,10 +107,10 @@ def inputs(efficiencies: Efficiencies, data: Data, *, portable: bool) -> tuple[n
     """Features [N, F], log base [N] and regime shares [N, 5] of one of the two models."""
     deepest = PORTABLE_LEVEL if portable else data.keys.shape[1] - 1
     values, _ = efficiencies.rows(data.keys, deepest)
-    x, log_base = features(data.terms, data.software, values)
+    x, log_base, shares = features(data.terms, data.software, values)
     if not portable:
         x = known_features(x, data.figures, values)
-    return x, log_base, shares(data.terms, values)
+    return x, log_base, shares
 
 
 def fit(data: Data, *, portable: bool = True, known: bool = True, seed: int = 0) -> Fitted:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from perfpass.devices import device
 from perfpass.errors import PerfPassError
 from perfpass.graph import OPERATORS
-from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.graph.table import Tables
 from perfpass.prediction import SUPPORT_LEVELS
 from perfpass.predictors import sparsity
 from perfpass.predictors.estimate import Runs
@@ -207,7 +207,9 @@ def tables_of(part: pandas.DataFrame, way: Way, known: RecordedTables) -> Asked:
     each = [known.table(source, model, size, batch, bits) for source, model, size, batch, *_ in unique]
     each = [sparsity.as_run(t, rate, way.runtime) if key[4] else t for key, t in zip(unique, each, strict=True)]
     each = [_written_out(t, key[5]) for key, t in zip(unique, each, strict=True)]
-    return Asked(_joined(each), each, np.array([key[3] for key in unique]), np.array([unique[key] for key in keys]))
+    return Asked(
+        Tables.joined(each), each, np.array([key[3] for key in unique]), np.array([unique[key] for key in keys])
+    )
 
 
 def _parts(part: pandas.DataFrame, way: Way) -> list[tuple[tuple[int, int], ...]]:
@@ -227,11 +229,6 @@ def _written_out(table: RecordedTable, parts: tuple[tuple[int, int], ...]) -> Re
     for operator, kernels in parts:
         count = count * np.where(np.asarray(table.op) == operator, kernels, 1)
     return replace(table, count=count)
-
-
-def _joined(found: list[RecordedTable]) -> Tables:
-    columns = {f.name: np.concatenate([getattr(t, f.name) for t in found]) for f in fields(OperatorColumns)}
-    return Tables(OperatorColumns(**columns), np.concatenate([[0], np.cumsum([len(t.op) for t in found])]))
 
 
 def _graded(part: pandas.DataFrame, way: Way, known: RecordedTables, chosen: Chosen) -> pandas.DataFrame:

@@ -108,7 +108,10 @@ def _by_operators(task: Task, graphs: Graphs) -> np.ndarray:
 @lru_cache(maxsize=4)
 def _sums(task: Task, graphs: Graphs) -> tuple[Sums, np.ndarray]:
     """Sums of every row's step, stacked, and the row of SOFTWARE that applies."""
-    found = [(step_sums(*asked), software_index(asked[2])) for asked in _steps(task, graphs)]
+    found = [
+        (step_sums(Steps.one(step), np.array([batch]), way).take(0), software_index(way))
+        for step, batch, way in _steps(task, graphs)
+    ]
     return Sums.stacked([sums for sums, _ in found]), np.array([software for _, software in found])
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
@@ -12,7 +12,7 @@ import numpy as np
 from perfpass.devices import device
 from perfpass.graph import OPERATORS
 from perfpass.graph import step as backward
-from perfpass.graph.step import StepOptions, StepTable
+from perfpass.graph.step import StepColumns, StepOptions, Steps, StepTable
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.predictors.inference.operators import OperatorTimes
 from perfpass.predictors.learned.ratios import RatioFeatures, Sums
@@ -48,8 +48,10 @@ class Dataset(ratio_trees.Dataset):
     @cached_property
     def sums(self) -> Sums:
         """What no efficiency changes, stacked [N]; the features of any efficiencies follow in a second."""
-        rows = zip(self.steps, self.rows.batch, self.ways, self.byte_scale, strict=True)
-        return Sums.stacked([step_sums(*row) for row in rows])
+        rows = zip(
+            map(Steps.one, self.steps), self.rows.batch.to_numpy()[:, None], self.ways, self.byte_scale, strict=True
+        )
+        return Sums.stacked([step_sums(*row).take(0) for row in rows])
 
 
 load = Dataset.load
@@ -98,29 +100,35 @@ def inference(folder: Path | str | None = None, size: int = INFERENCE_ROWS) -> I
     rows = rows[rows.runtime == "torch"]
     rows = rows.sort_values(["device", "precision", "layout", "runtime_version", "model", "img_size", "batch", "run"])
     rows = rows.iloc[np.unique(np.linspace(0, len(rows) - 1, min(size, len(rows))).astype(int))].reset_index(drop=True)
-    sums, software, base, times = [], [], [], OperatorTimes.load()
-    for row in rows.itertuples():
-        bits = bits_of(row.precision)
-        table = known.table(row.source, row.model, row.img_size, row.batch, bits)
-        way = way_of(row, table, device(row.device))
+    asked = [known.table(r.source, r.model, r.img_size, r.batch, bits_of(r.precision)) for r in rows.itertuples()]
+    ways = [way_of(row, table, device(row.device)) for row, table in zip(rows.itertuples(), asked, strict=True)]
+    batch, elements = rows.batch.to_numpy(), [table.statics["input_elements_per_sample"] for table in asked]
+    times, parts, order, base = OperatorTimes.load(), [], [], np.empty(len(rows))
+    for some in ratio_trees.in_one_way(ways, rows.precision):
+        tables, way, precision = Tables.joined([asked[i] for i in some]), ways[some[0]], rows.precision.iloc[some[0]]
+        scale, at = byte_scale_of(precision), batch[some]
         early = str(way.torch_version).startswith(("0", "1"))
-        chosen = StepOptions("none", autocast=row.precision.startswith("amp"), separate_attention=early)
-        step = step_of(table, chosen, table.statics["input_elements_per_sample"] * row.batch, bits)
-        sums.append(step_sums(_forward_alone(step), row.batch, way, byte_scale_of(row.precision)))
-        software.append(software_index(way))
-        base.append(times.seconds(Tables.one(_at_width(table, byte_scale_of(row.precision))), way).total[0])
+        chosen = StepOptions("none", autocast=precision.startswith("amp"), separate_attention=early)
+        taken = np.array([elements[i] for i in some]) * at
+        steps = backward.derive_many(tables, chosen, input_elements=taken, width=bits_of(precision) / 8)
+        parts.append(step_sums(_forward_alone(steps), at, way, scale))
+        base[some] = times.seconds(_at_width(tables, scale), way).total
+        order += some
+    sums = parts[0].beside(*parts[1:]).take(np.argsort(order))
     measured_s = rows.latency_ms.to_numpy(np.float64) * 1e-3
-    return Inference(Sums.stacked(sums), np.array(software), measured_s, np.array(base), rows.device.to_numpy())
+    return Inference(sums, np.array([software_index(way) for way in ways]), measured_s, base, rows.device.to_numpy())
 
 
-def _at_width(table: OperatorColumns, byte_scale: float) -> OperatorColumns:
-    columns = {f.name: np.asarray(getattr(table, f.name)) for f in fields(OperatorColumns)}
-    return OperatorColumns(**columns | {n: columns[n] * byte_scale for n in ("bytes_read", "bytes_written")})
+def _at_width(tables: Tables, byte_scale: float) -> Tables:
+    table = tables.table
+    scaled = {name: getattr(table, name) * byte_scale for name in ("bytes_read", "bytes_written")}
+    return Tables(replace(table, **scaled), tables.offset)
 
 
-def _forward_alone(step: StepTable) -> StepTable:
+def _forward_alone(steps: Steps) -> Steps:
     """The rows of the forward pass, without the loss."""
-    loss = (step.source < 0) & (np.asarray(step.op) == OPERATORS.index("loss"))
-    kept = (step.part == backward.FORWARD) & ~loss
-    columns = {f.name: getattr(step, f.name) for f in fields(step)}
-    return StepTable(**{n: c[kept] if isinstance(c, np.ndarray) else c for n, c in columns.items()})
+    table = steps.columns
+    loss = (table.source < 0) & (np.asarray(table.op) == OPERATORS.index("loss"))
+    at = np.flatnonzero((table.part == backward.FORWARD) & ~loss)
+    columns = StepColumns(**{f.name: getattr(table, f.name)[at] for f in fields(StepColumns)})
+    return Steps(Tables(columns, np.searchsorted(at, steps.tables.offset)), steps.parameters, steps.tensors)
