@@ -75,6 +75,14 @@ def test_a_present_release_of_transformers_holds_weights_and_cache_once():
     assert old.alive.low == present.alive.low
 
 
+def test_where_no_version_is_stated_the_upper_bound_holds_older_releases_that_read_the_model():
+    asked = {"sequences": 4, "prompt": 256, "answer": 64}
+    found = {v: in_eager_pytorch(LLAMA, device("a100-80gb"), 1, FP16, **asked, version=v) for v in ("", "4.45", "4.35")}
+    for name in ("alive", "reserved", "in_use", "needed"):
+        unstated, present, old = (getattr(found[v], name) for v in ("", "4.45", "4.35"))
+        assert (unstated.median, unstated.low, unstated.high) == (present.median, present.low, old.high), name
+
+
 def test_a_version_of_transformers_is_asked_for_by_name():
     asked = {"runtime": "transformers", "input_length": 1024, "output_length": 32, "precision": "fp16"}
     old, new = (

@@ -266,6 +266,13 @@ def peaks(
 _PACKED = 1.08
 _LOW = 0.85
 _ONCE_SINCE = (4, 42)
+# Decoders that releases before that read too (CONFIG_MAPPING_NAMES of 4.41.2, and code of repositories of that time).
+_READ_BEFORE = frozenset({
+    "baichuan", "bart", "bloom", "chatglm", "codegen", "cohere", "dbrx", "falcon", "gemma", "gpt2",
+    "gpt_bigcode", "gpt_neo", "gpt_neox", "gptj", "internlm", "internlm2", "jamba", "jetmoe", "llama", "mistral",
+    "mixtral", "mpt", "olmo", "opt", "persimmon", "phi", "phi3", "qwen", "qwen2", "qwen2_moe", "stablelm",
+    "starcoder2", "t5", "xglm",
+})  # fmt: skip
 
 
 def holds_twice(version: str) -> bool:
@@ -286,9 +293,10 @@ def in_eager_pytorch(
 ) -> MemoryFit:
     """The memory of the fullest of ``devices`` that hold layers of a model and generate with transformers.
 
-    ``version``: of transformers; a present release where none is stated. Those up to 4.41, which hold the cache twice,
-    were measured, and some programs of theirs did not, so that their lower bounds allow for that. It fits where the
-    allocator finds room for all sequences at once with the cache held once.
+    ``version``: of transformers; where none is stated the middle is that of a present release, and the upper bounds
+    hold those up to 4.41 where they read the model. Those hold the cache twice and were measured; some programs of
+    theirs did not, so that their lower bounds allow for that. It fits where the allocator finds room for all sequences
+    at once with the cache held once.
     """
     asked: dict[str, Any] = {"sequences": sequences, "prompt": prompt, "answer": answer, "devices": devices}
     whole, least = float(device.usable_bytes), CONTEXT_SHARES[0] * CONTEXT_BYTES
@@ -296,7 +304,9 @@ def in_eager_pytorch(
     usual, spare = whole_bytes(device) - CONTEXT_BYTES, whole_bytes(device) - least
     once = peaks(model, quantization, **asked, room_bytes=usual)
     old = holds_twice(version)
-    taken = peaks(model, quantization, **asked, held_twice=True, room_bytes=usual) if old else once
+    may_be_old = old or (not version and model.model_type in _READ_BEFORE)
+    most = peaks(model, quantization, **asked, held_twice=True, room_bytes=usual) if may_be_old else once
+    taken = most if old else once
     single = peaks(model, quantization, **(asked | {"sequences": 1}), room_bytes=usual)
     fits = peaks(model, quantization, **asked, room_bytes=spare).fits
     share = _PACKED if ELEMENT_BYTES[quantization.gemm] < quantization.activation_bytes else 1.0
@@ -306,20 +316,22 @@ def in_eager_pytorch(
     # Of one device that holds them unpacked, they are known: no run has less.
     certain = float(weights) if devices == 1 and share == 1.0 else 0.0
 
-    def around(low: float, median: float, context: tuple[float, float], most: float = math.inf) -> Interval:
-        found = share * median + context[1]
-        return interval(max(_LOW * low, certain) + context[0], found, MOST_ABOVE * found, most)
+    def around(
+        low: float, median: float, high: float, context: tuple[float, float], limit: float = math.inf
+    ) -> Interval:
+        middle, above = (share * taken + context[1] for taken in (median, high))
+        return interval(max(_LOW * low, certain) + context[0], middle, MOST_ABOVE * above, limit)
 
     cache = sequences * sequence_bytes(model, split, quantization, prompt + answer, block_tokens=1)
     none, context = (0.0, 0.0), (least, CONTEXT_BYTES)
-    full = max(whole, share * taken.alive + CONTEXT_BYTES)
+    full = max(whole, share * most.alive + CONTEXT_BYTES)
     reason = ""
     if not fits:
         reason = f"{size(weights)} of weights and {size(cache)} of cache leave the allocator no room in {size(whole)}"
-    elif not taken.fits:
+    elif not most.fits:
         reason = (
             "releases of transformers up to 4.41, which hold the cache twice, run out of memory"
-            if old
+            if may_be_old
             else f"beside a context of {size(CONTEXT_BYTES)}, which is usual, it runs out of memory"
         )
     return MemoryFit(
@@ -331,10 +343,10 @@ def in_eager_pytorch(
         most_requests=sequences if fits else 0,
         fits=fits,
         reason=reason,
-        alive=around(once.alive, taken.alive, none),
-        reserved=around(once.alive, taken.reserved, none, full - least),
-        in_use=around(once.alive, taken.reserved, context, full),
-        needed=around(once.alive, taken.alive, context),
-        least=around(single.alive, single.alive, context),
+        alive=around(once.alive, taken.alive, most.alive, none),
+        reserved=around(once.alive, taken.reserved, most.reserved, none, full - least),
+        in_use=around(once.alive, taken.reserved, most.reserved, context, full),
+        needed=around(once.alive, taken.alive, most.alive, context),
+        least=around(single.alive, single.alive, single.alive, context),
         basis=MEASURED if old else DOCUMENTED,
     )
