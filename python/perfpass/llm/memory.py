@@ -334,15 +334,11 @@ def _with_use(
         weights=(found.least_weights_bytes, found.weights_bytes, (1 + _PADDING) * found.weights_bytes),
         cache=fit.cache_bytes,
         each=found.cache_per_sequence_bytes,
-        workspace=(
-            found.least_bytes - found.least_weights_bytes - RUNTIME_LOW_BYTES,
-            usual,
-            most,
-        ),
+        workspace=(found.least_bytes - found.least_weights_bytes - RUNTIME_LOW_BYTES, usual, most),
         runtime=beside,
     )
-    use = filled(runtime, device, split.gpus, parts)
-    use = replace(fit, activation_bytes=int(usual), runtime_bytes=int(beside[1]), **vars(use))
+    intervals = vars(filled(runtime, device, split.gpus, parts))
+    use = replace(fit, activation_bytes=int(usual), runtime_bytes=int(beside[1]), **intervals)
     if runtime in SERVERS:
         use = replace(use, room=room(runtime, device, split.gpus, replace(parts, cache=parts.each)))
     if use.answer != "perhaps" or not found.fits_by_default:
