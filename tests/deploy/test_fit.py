@@ -493,6 +493,16 @@ def test_of_boards_with_the_same_memory_those_with_bfloat16_are_offered():
     assert "bf16" in device(next(name for name in offered if device(name).memory_bytes >> 30 == 32)).peak_flops
 
 
+def test_fewer_requests_at_most_are_offered_where_vllms_sampler_is_what_does_not_fit():
+    usual = perfpass.fit("gpt-oss-120b", "h100", context=32768)
+    change = next(c for c in usual.answers[0].changes if "max_sequences" in c.options)
+    assert usual.answer == "cannot say" and change.text == "--max-num-seqs 64"  # vLLM's own error asks for it (#27508)
+    told = perfpass.fit("gpt-oss-120b", "h100", context=32768, **change.options)
+    assert told.answer == "yes" and told.answers[0].probability == change.probability
+    with pytest.raises(ArgumentError, match="max_sequences is vLLM's --max-num-seqs"):
+        perfpass.fit("gpt-oss-120b", "h100", runtime="sglang", max_sequences=64)
+
+
 def test_several_devices_that_work_together_are_told_as_each():
     assert perfpass.fit("deepseek-v3", "h200", tp=8).headline.endswith("85.62 GiB of 126.9 GiB needed on each")
 

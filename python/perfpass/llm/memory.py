@@ -176,18 +176,24 @@ def padding_bytes(model: LanguageModel, split: Parallelism, quantization: Quanti
     return total * ELEMENT_BYTES["mxfp4"] / split.pipeline
 
 
+def vllm_sequences(device: Device) -> int:
+    """Requests that vLLM runs at once by itself."""
+    large = device.usable_bytes >= VLLM_LARGE_BYTES and not device.id.startswith("a100")
+    return VLLM_SEQUENCES_ON_LARGE if large else VLLM_SEQUENCES
+
+
 def server_workspace_bytes(
-    model: LanguageModel, device: Device, runtime: str, step: float, version: str = ""
+    model: LanguageModel, device: Device, runtime: str, step: float, version: str = "", sequences: int | None = None
 ) -> tuple[float, float]:
     """What a server's workspace takes usually and at most: a step's ``step`` bytes, or vLLM's sampler after it.
 
-    ``version``: of the runtime; empty is the newest measured one, which sorts.
+    ``version``: of the runtime; empty is the newest measured one, which sorts. ``sequences``: that vLLM is told to run
+    at most (--max-num-seqs), None for `vllm_sequences`.
     """
     most = (1 + _WORKSPACE_HIGH) * step
     if runtime != "vllm":
         return step, most
-    large = device.usable_bytes >= VLLM_LARGE_BYTES and not device.id.startswith("a100")
-    sampled = float((VLLM_SEQUENCES_ON_LARGE if large else VLLM_SEQUENCES) * model.vocabulary * _SAMPLER_BYTES)
+    sampled = float((sequences or vllm_sequences(device)) * model.vocabulary * _SAMPLER_BYTES)
     sorts = not version or release(version) < _SORTED_UNTIL
     return max(step, sampled) if sorts else step, max(most, sampled)
 

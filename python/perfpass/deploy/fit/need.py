@@ -127,7 +127,7 @@ def _server(model: LanguageModel, device: Device, settings: Settings, load: Load
     wide = loaded.quantization.activation_bytes
     chunk, short = (min(n, load.context) for n in (memory.CHUNK_TOKENS, memory.CHUNK_LOW_TOKENS))
     step, least = (memory.workspace_bytes(model, split, n, element_bytes=wide) for n in (chunk, short))
-    workspace = memory.server_workspace_bytes(model, device, settings.runtime, step)
+    workspace = memory.server_workspace_bytes(model, device, settings.runtime, step, sequences=settings.max_sequences)
     parts = Parts(
         weights=(low, usual, high),
         cache=cache.total(kept),
