@@ -46,7 +46,8 @@ def test_what_is_assumed_is_in_the_json_and_what_is_said_is_not(road, capsys):
 
 def test_the_fewest_gpus_that_hold_the_model_are_assumed(capsys):
     for model, device, ranks in (
-        ("llama-3.1-8b", "h100", 1), ("llama-3.1-70b", "h100", 2), ("llama-3.1-8b", "t4", 2),
+        ("llama-3.1-8b", "h100", 1), ("llama-3.1-8b", "t4", 2),
+        ("llama-3.1-70b", "h100", 4),  # two hold the weights, but not surely what vLLM samples with
         ("llama-3.1-70b", "h200", 2),  # on one it fits with settings chosen by hand alone
         ("llama-3.1-70b", "apple-m2-ultra", 1),  # which has no link to another
     ):  # fmt: skip
@@ -71,7 +72,7 @@ def test_python_assumes_the_same_and_the_fewest_gpus_that_hold_it():
     assert found.assumed == {**given, "tp": 1}
     said = perfpass.predict_llm("llama-3.1-8b", "h100", **given, tp=1)
     assert said.assumed == {} and said.to_dict() == {**found.to_dict(), "assumed": {}}
-    assert perfpass.predict_llm("llama-3.1-70b", "h100").assumed["tp"] == 2
+    assert perfpass.predict_llm("llama-3.1-70b", "h200").assumed["tp"] == 2
 
 
 def test_a_cache_is_what_the_engine_takes_by_itself_and_is_told_beside_narrow_weights():

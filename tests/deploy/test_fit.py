@@ -57,7 +57,7 @@ def test_between_yes_and_no_it_cannot_be_said():
     found = perfpass.fit("llama-3.1-8b", "rtx-4090", context=24000)
     assert (found.answer, found.exit_status) == ("cannot say", 2)
     assert 0.1 < found.probability < 0.9 and "may or may not fit" in found.headline
-    assert found.answers[0].reason.startswith("20.53 GiB are likely, but up to")
+    assert found.answers[0].reason.startswith("19.98 GiB are likely, but up to")
     sure = perfpass.fit("llama-3.1-8b", "rtx-4090", context=24000, confidence=0.6)
     assert sure.answer == "yes"
 
@@ -493,8 +493,18 @@ def test_of_boards_with_the_same_memory_those_with_bfloat16_are_offered():
     assert "bf16" in device(next(name for name in offered if device(name).memory_bytes >> 30 == 32)).peak_flops
 
 
+def test_fewer_requests_at_most_are_offered_where_vllms_sampler_is_what_does_not_fit():
+    usual = perfpass.fit("gpt-oss-120b", "h100", context=32768)
+    change = next(c for c in usual.answers[0].changes if "max_sequences" in c.options)
+    assert usual.answer == "cannot say" and change.text == "--max-num-seqs 64"  # vLLM's own error asks for it (#27508)
+    told = perfpass.fit("gpt-oss-120b", "h100", context=32768, **change.options)
+    assert told.answer == "yes" and told.answers[0].probability == change.probability
+    with pytest.raises(ArgumentError, match="max_sequences is vLLM's --max-num-seqs"):
+        perfpass.fit("gpt-oss-120b", "h100", runtime="sglang", max_sequences=64)
+
+
 def test_several_devices_that_work_together_are_told_as_each():
-    assert perfpass.fit("deepseek-v3", "h200", tp=8).headline.endswith("83.01 GiB of 126.9 GiB needed on each")
+    assert perfpass.fit("deepseek-v3", "h200", tp=8).headline.endswith("85.62 GiB of 126.9 GiB needed on each")
 
 
 def test_of_an_apple_chip_metal_gives_a_part_and_more_where_it_is_told():

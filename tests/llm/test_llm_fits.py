@@ -9,7 +9,7 @@ from offline_batches import predict_batch
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, FileError
 from perfpass.llm import language_model
-from perfpass.llm.costs import GGUF_BITS, Parallelism, Quantization, weight_bytes
+from perfpass.llm.costs import GGUF_BITS, Parallelism, Quantization, routed_bytes, weight_bytes
 from perfpass.llm.llama_cpp import layers_alone
 from perfpass.llm.memory import served
 from perfpass.llm.serving import Serving
@@ -217,3 +217,29 @@ def test_a_split_of_heads_that_ran_is_not_refused():
     assert found.memory.fits and found.support.level == "near"
     with pytest.raises(ArgumentError, match="28 attention heads do not divide into 8"):
         predict_batch("qwen2.5-7b", "gaudi2-96gb", runtime="vllm", devices=8, precision="bf16", **lengths)
+
+
+@pytest.mark.parametrize(
+    ("name", "bits"),
+    [
+        # 68.0 GiB of 110.47 x 10^9 parameters, with the draft layer (rows of 1,408 in its experts)
+        ("glm-4.5-air", 5.29),
+        # llama-quantize's own count of a mixture of 2,688 and 1,856 (ggml-org/llama.cpp#28474): 5.00 without fallbacks
+        ("nemotron-3-nano", 6.18),
+        ("deepseek-v2-lite", 5.28),  # 10.36 GB of 15.7 x 10^9
+        ("llama-3.1-8b", 4.89),  # the file that these types are stated for, whose rows all divide
+    ],
+)
+def test_rows_that_256_does_not_divide_are_packed_wider_in_files_of_llama_cpp(name, bits):
+    model = language_model(name)
+    held = weight_bytes(model, Parallelism(), Quantization("q4_k_m", "q4_k_m", "fp16"))
+    assert 8 * held / model.parameters == pytest.approx(bits, rel=0.025)
+
+
+def test_experts_left_to_the_host_have_the_bytes_of_their_rows():
+    model, named = language_model("glm-4.5-air"), Quantization("q4_k_m", "q4_k_m", "fp16")
+    layer = next(layer for _, layer in model.layers if layer.experts)
+    most, last = 4.8944, 4.8944 + (5.5 - 4.5 + 8.5 - 6.5625) / 2
+    assert routed_bytes(layer, named.moe) == pytest.approx(128 * 4096 * 1408 * (2 * most + last) / 8)
+    assert routed_bytes(layer, "q8_0") == pytest.approx(128 * 4096 * 1408 * 3 * 8.5008 / 8)
+    assert routed_bytes(language_model("llama-3.1-8b").layers[0][1], "q4_k_m") == 0

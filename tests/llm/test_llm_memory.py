@@ -19,8 +19,9 @@ from perfpass.llm.memory import (
     padding_bytes,
     plan,
     sequence_bytes,
+    served,
+    server_workspace_bytes,
     workspace_bytes,
-    workspace_high_bytes,
 )
 from perfpass.llm.serving import Serving
 
@@ -76,12 +77,45 @@ def test_kernels_for_experts_in_mxfp4_round_their_widths_up():
     assert padding_bytes(model, Parallelism(), BF16, device("h100")) == 0
 
 
-def test_a_server_that_samples_of_a_large_vocabulary_may_need_more_than_its_layers():
-    model = language_model("gpt-oss-120b")
-    for board, requests in (("h100", 1024), ("l40s", 256), ("a100-sxm4-80gb", 256)):
-        assert workspace_high_bytes(model, device(board), "vllm", 1e8) == requests * 201_088 * 30
-        assert workspace_high_bytes(model, device(board), "vllm", 1e10) == 2e10
-    assert workspace_high_bytes(model, device("h100"), "sglang", 1e9) == 2e9
+# Peaks of activations in GiB that vLLM logged where its sampler is larger than a step: vllm-project/vllm#10511 (0.6.4,
+# which sampled for 256 on every board), #13882 (0.7), DeepSeek-R1-0528-Qwen3-8B on four A10 (0.8.5) and Qwen3-8B-FP8 on
+# an RTX 4090 (0.10.2), both from users' notes; of #23278 (0.10.1) what is beside weights and context.
+SAMPLED = [
+    ("llama-3-8b", "a100-sxm4-80gb", 1.26),
+    ("qwen2.5-7b", "rtx-4060", 1.42),
+    ("qwen3-8b", "a10", 1.45),
+    ("qwen3-8b", "rtx-4090", 1.40),
+    ("gpt-oss-120b", "h100", 7.4),
+]
+
+
+@pytest.mark.parametrize(("name", "board", "logged_gib"), SAMPLED)
+def test_a_servers_workspace_is_its_sampler_where_that_is_larger_than_a_step(name, board, logged_gib):
+    usual, most = server_workspace_bytes(language_model(name), device(board), "vllm", 1e8)
+    assert usual / 2**30 == pytest.approx(logged_gib, rel=0.09)
+    assert most >= usual
+
+
+def test_a_step_larger_than_the_sampler_is_the_workspace():
+    model, board = language_model("gpt-oss-120b"), device("h100")
+    assert server_workspace_bytes(model, board, "vllm", 1e10) == (1e10, 2e10)
+    assert server_workspace_bytes(model, board, "sglang", 1e9) == (1e9, 2e9)
+    sorting = server_workspace_bytes(model, board, "vllm", 1e9, "0.19.0")
+    assert server_workspace_bytes(model, board, "vllm", 1e9) == sorting  # the newest that was measured sorts
+    assert server_workspace_bytes(model, board, "vllm", 1e9, "0.21.0") == (1e9, sorting[1])
+
+
+def test_what_a_server_needs_beside_weights_and_cache_is_what_vllm_logs():
+    # GiB of 0.9 of an H100 (71.3) beside weights and cache: vllm-project/vllm#21348 (Qwen3-235B in fp8 on four, 0.9 or
+    # 0.10) and vLLM 0.10.2's startup log of Qwen3-Next on four, 4.71 of activations and 1.84 not of PyTorch.
+    for name, precise, logged in (
+        ("qwen3-235b-a22b", Quantization("fp8_block", "fp8_block"), 71.3 - 55.12 - 8.11),
+        ("qwen3-next-80b-a3b-instruct", BF16, 4.71 + 1.84),
+    ):
+        serving = Serving(8192, 1, 1, parallelism=Parallelism.of(4), quantization=precise)
+        found = served(language_model(name), device("h100"), serving)
+        beside = (found.activation_bytes + found.runtime_bytes) / 2**30
+        assert beside == pytest.approx(logged, rel=0.2), name
 
 
 def test_a_window_keeps_its_own_tokens():

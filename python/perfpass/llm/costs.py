@@ -57,6 +57,40 @@ GGUF_BITS: dict[str, float] = {
     "q6_k": 6.5633,
     "q8_0": 8.5008,
 }
+# Bits of llama.cpp's types that pack 256 elements of a row, and of what takes the place of each where a row is no
+# multiple of them (llama-quant.cpp, "using fallback quantization": q5_0, q5_1, q8_0, else iq4_nl).
+_PACKS = 256
+_FALLBACKS = {
+    "q6_k": (6.5625, 8.5),
+    "q5_k": (5.5, 6.0),
+    "q4_k": (4.5, 5.5),
+    "q3_k": (3.4375, 4.5),
+    "q2_k": (2.625, 4.5),
+    "iq4_xs": (4.25, 4.5),
+    "iq3_s": (3.4375, 4.5),
+    "iq3_xxs": (3.0625, 4.5),
+    "iq2_s": (2.5625, 4.5),
+    "iq2_xs": (2.3125, 4.5),
+    "iq2_xxs": (2.0625, 4.5),
+    "iq1_m": (1.75, 4.5),
+    "iq1_s": (1.5625, 4.5),
+}
+# Of a file type: that of most matrices, and those of the last matrices of blocks, each of as many of them.
+_ROW_TYPES: dict[str, tuple[str, tuple[str, ...]]] = {
+    **{name: (name, (name,)) for name in _FALLBACKS},
+    "q4_k_m": ("q4_k", ("q4_k", "q6_k")),
+    "q4_k_s": ("q4_k", ("q4_k",)),
+    "q5_k_m": ("q5_k", ("q5_k", "q6_k")),
+    "q5_k_s": ("q5_k", ("q5_k",)),
+    "q3_k_l": ("q3_k", ("q5_k",)),
+    "q3_k_m": ("q3_k", ("q4_k",)),
+    "q3_k_s": ("q3_k", ("q3_k",)),
+    "q2_k": ("q2_k", ("q3_k",)),
+    "q2_k_s": ("q2_k", ("q2_k",)),
+    "iq3_m": ("iq3_s", ("q4_k",)),
+    "iq3_xs": ("iq3_xxs", ("iq3_s",)),
+    "iq2_m": ("iq2_s", ("iq3_s",)),
+}
 # Bytes of an element as stored, block scales included: fp8 blocks of 128 x 128 carry an fp32 scale, nvfp4 blocks of 16
 # an fp8 one, mxfp4 blocks of 32 an 8-bit one (OCP Microscaling 1.0), integers below 8 bits in groups of 32 a 16-bit
 # one, int8 in groups of 128; ternary weights (arXiv:2402.17764) are packed in 2 bits, with one scale a matrix. "_wo":
@@ -578,6 +612,30 @@ def weight_bytes(
     return counted * model.stored_bytes / _weight_bytes(model, Parallelism(), quantization, sizes, None)
 
 
+def _wider_bytes(precision: str, columns: int, *, last: bool = False) -> float:
+    """What an element of a row of ``columns`` takes more in a file type of llama.cpp than where 256 divides them.
+
+    ``last``: of the last matrix of a block, which types of mixed widths keep more exactly.
+    """
+    if precision not in _ROW_TYPES or columns % _PACKS == 0:
+        return 0.0
+    most, of_last = _ROW_TYPES[precision]
+    packed = [_FALLBACKS[name] for name in (of_last if last else (most,))]
+    return sum(instead - bits for bits, instead in packed) / len(packed) / 8
+
+
+def _mlp_bytes(matrices: int, hidden: int, width: int, precision: str, sizes: Mapping[str, float]) -> float:
+    """Bytes of ``matrices`` between ``hidden`` and ``width``, of which the last one's rows are ``width`` long."""
+    wider = (matrices - 1) * _wider_bytes(precision, hidden) + _wider_bytes(precision, width, last=True)
+    return hidden * width * (matrices * sizes[precision] + wider)
+
+
+def routed_bytes(layer: Layer, precision: str, sizes: Mapping[str, float] = ELEMENT_BYTES) -> float:
+    """Bytes of a layer's experts that tokens are routed to, without biases; 0 where it has none."""
+    e = layer.experts
+    return e.count * _mlp_bytes(e.matrices, e.model_width, e.width, precision, sizes) if e else 0.0
+
+
 def _weight_bytes(
     model: LanguageModel,
     parallelism: Parallelism,
@@ -586,7 +644,7 @@ def _weight_bytes(
     tables: int | None,
 ) -> float:
     total = 0.0
-    gemm, moe = sizes[quantization.gemm], sizes[quantization.moe]
+    gemm = sizes[quantization.gemm] + _wider_bytes(quantization.gemm, model.hidden)
     for count, layer in model.layers:
         size = layer.norms * quantization.activation_bytes
         if layer.attention:
@@ -600,13 +658,16 @@ def _weight_bytes(
                 layer.recurrence.projections * gemm + layer.recurrence.extra * quantization.activation_bytes
             ) / parallelism.tensor
         if layer.dense:
-            matrices = layer.dense.matrices * model.hidden * layer.dense.width
-            size += (matrices * gemm + layer.dense.extra * quantization.activation_bytes) / parallelism.tensor
+            d = layer.dense
+            size += _mlp_bytes(d.matrices, model.hidden, d.width, quantization.gemm, sizes) / parallelism.tensor
+            size += d.extra * quantization.activation_bytes / parallelism.tensor
         if layer.experts:
             e = layer.experts
-            routed = e.count * (e.expert_elements * moe + e.expert_extra * quantization.activation_bytes)
+            routed = routed_bytes(layer, quantization.moe, sizes)
+            routed += e.count * e.expert_extra * quantization.activation_bytes
             size += routed / (parallelism.expert * parallelism.expert_tensor)
-            size += e.matrices * model.hidden * e.shared_width * gemm / parallelism.tensor
+            shared = _mlp_bytes(e.matrices, model.hidden, e.shared_width, quantization.gemm, sizes)
+            size += shared / parallelism.tensor
             size += (e.count * model.hidden + e.latent_projection + e.extra) * quantization.activation_bytes
         total += count * size
     kept = (1 if model.tied else 2) if tables is None else tables

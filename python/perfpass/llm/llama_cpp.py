@@ -12,7 +12,7 @@ import math
 
 from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, weight_bytes
+from perfpass.llm.costs import Parallelism, Quantization, routed_bytes, weight_bytes
 from perfpass.llm.in_use import Parts, given_by_default, held_whole, whole_bytes
 from perfpass.llm.memory import sequence_bytes, workspace_bytes
 from perfpass.llm.serving import MemoryFit
@@ -86,7 +86,7 @@ def _experts_bytes(model: LanguageModel, quantization: Quantization, layers: int
     """Of the experts of so many layers."""
     mixtures = sum(count for count, layer in model.layers if layer.experts)
     share = min(layers, mixtures) / mixtures if mixtures else 0.0
-    return share * model.expert_parameters * ELEMENT_BYTES[quantization.moe]
+    return share * sum(count * routed_bytes(layer, quantization.moe) for count, layer in model.layers)
 
 
 def _layers_held(

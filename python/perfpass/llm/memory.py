@@ -27,7 +27,7 @@ from perfpass.llm.costs import (
     weight_bytes,
 )
 from perfpass.llm.in_use import MOST_UTILIZATION, SERVERS, Parts, filled, filled_share, room, whole_bytes
-from perfpass.llm.serving import MemoryFit
+from perfpass.llm.serving import MemoryFit, release
 from perfpass.text import size
 
 if TYPE_CHECKING:
@@ -42,9 +42,13 @@ UTILIZATION = 0.9
 BLOCK_TOKENS = 16
 CHUNK_TOKENS = 8192
 # CUDA context, libraries, graphs and communication buffers of one rank: 1.3 GB on an H100 (training_memory records,
-# torch alone), up to 4 GB with CUDA graphs and NCCL on many ranks. The second figure is what the safe count uses.
+# torch alone), up to 4 GB with CUDA graphs. The second figure is what the safe count uses; the third of several GPUs:
+# NCCL adds 0.3 to 1.8 GiB, and vLLM 0.26 logs 1.0 of it and 4.1 of graphs for GLM-5.2 on four.
 RUNTIME_BYTES = 2.0e9
-RUNTIME_HIGH_BYTES = 4.0e9
+RUNTIME_HIGH_BYTES, RUNTIME_HIGH_BYTES_OF_SEVERAL = 4.0e9, 6.0e9
+# What vLLM counts of it against its share on one GPU: 0.02 to 0.3 GiB "non-torch", and since 0.21 graphs of 0.2 to 0.8;
+# the context lies outside the share (its startup logs of 0.7 to 0.31).
+VLLM_RUNTIME_BYTES = 1.0e9
 # What settings chosen by hand bring them down to: a context without CUDA graphs, short prefill steps; no source states
 # them.
 RUNTIME_LOW_BYTES = 0.5e9
@@ -63,10 +67,13 @@ _LOGIT_BYTES = 4.0
 # Requests that vLLM runs at once by itself (`max_num_seqs`; its arguments of 0.10 to 0.12), and on boards of 70 GiB and
 # more that are no A100.
 VLLM_SEQUENCES, VLLM_SEQUENCES_ON_LARGE, VLLM_LARGE_BYTES = 256, 1024, 70 * 2**30
-# What vLLM's sampler held while memory was profiled, in 2025, for each of them and every entry of the vocabulary:
-# logits in 16 and in 32 bits, sorted values with places in 64 bits, probabilities, running sums and what is scattered
-# back (v1/sample/ops/topk_topp_sampler.py). Beside weights it took 7.4 GiB of an H100 (#23278, gpt-oss-120b).
-_SAMPLER_BYTES = 2 + 4 + 4 + 8 + 4 + 4 + 4
+# What vLLM's sampler holds while memory is profiled, for each of them and every entry of the vocabulary, on each rank:
+# logits in 16 and in 32 bits; their sort, with values and places in 64 bits, keys and twice a place with its row
+# (PyTorch's segmented_sort_pairs_by_full_sort). Published logs have 38 to 42: docs/predictors/memory.md. It was the
+# default but for some months of 2025 (vllm-project/vllm#26859), until FlashInfer's kernels, which sort nothing, became
+# it in 2026 (#40376).
+_SAMPLER_BYTES = 2 + 4 + 4 + 8 + 4 + 2 * 8
+_SORTED_UNTIL = (0, 20)
 # What servers round the widths of mxfp4 experts up to (vLLM's and SGLang's quantization/mxfp4.py): the hidden size to
 # 256, the width on a rank to 256 where FlashInfer or AITER multiplies (Blackwell, AMD), to 128 by Marlin's kernels.
 # vLLM 0.10.1 loaded 65.97 GiB of gpt-oss-120b on an H100 (vllm-project/vllm#23278), whose file has 60.8.
@@ -169,14 +176,33 @@ def padding_bytes(model: LanguageModel, split: Parallelism, quantization: Quanti
     return total * ELEMENT_BYTES["mxfp4"] / split.pipeline
 
 
-def workspace_high_bytes(model: LanguageModel, device: Device, runtime: str, usual: float) -> float:
-    """What a server's workspace of ``usual`` bytes takes at most: its kernels' own, or vLLM's sampler after it."""
-    most = (1 + _WORKSPACE_HIGH) * usual
-    if runtime != "vllm":
-        return most
+def vllm_sequences(device: Device) -> int:
+    """Requests that vLLM runs at once by itself."""
     large = device.usable_bytes >= VLLM_LARGE_BYTES and not device.id.startswith("a100")
-    sampled = VLLM_SEQUENCES_ON_LARGE if large else VLLM_SEQUENCES
-    return max(most, float(sampled * model.vocabulary * _SAMPLER_BYTES))
+    return VLLM_SEQUENCES_ON_LARGE if large else VLLM_SEQUENCES
+
+
+def server_workspace_bytes(
+    model: LanguageModel, device: Device, runtime: str, step: float, version: str = "", sequences: int | None = None
+) -> tuple[float, float]:
+    """What a server's workspace takes usually and at most: a step's ``step`` bytes, or vLLM's sampler after it.
+
+    ``version``: of the runtime; empty is the newest measured one, which sorts. ``sequences``: that vLLM is told to run
+    at most (--max-num-seqs), None for `vllm_sequences`.
+    """
+    most = (1 + _WORKSPACE_HIGH) * step
+    if runtime != "vllm":
+        return step, most
+    sampled = float((sequences or vllm_sequences(device)) * model.vocabulary * _SAMPLER_BYTES)
+    sorts = not version or release(version) < _SORTED_UNTIL
+    return max(step, sampled) if sorts else step, max(most, sampled)
+
+
+def server_runtime_bytes(split: Parallelism, runtime: str) -> tuple[float, float, float]:
+    """What context, libraries, graphs and communication of a rank take of a server's share: low, usual and at most."""
+    alone = split.gpus == 1
+    usual = VLLM_RUNTIME_BYTES if alone and runtime == "vllm" else RUNTIME_BYTES
+    return RUNTIME_LOW_BYTES, usual, RUNTIME_HIGH_BYTES if alone else RUNTIME_HIGH_BYTES_OF_SEVERAL
 
 
 def _up(size: float, multiple: int) -> int:
@@ -269,7 +295,7 @@ def served(model: LanguageModel, device: Device, serving: Serving, beside: Besid
     ranks = serving.workers * split.attention_data
     wanted = math.ceil(serving.decoded / split.attention_data)
     fit = _fit(found, wanted, ranks, length, serving.quantization)
-    return _with_use(fit, found, model, device, serving.runtime, split.gpus)
+    return _with_use(fit, found, model, device, split, serving.runtime, serving.runtime_version)
 
 
 def with_room(model: LanguageModel, device: Device, serving: Serving) -> Device:
@@ -293,29 +319,34 @@ def alone(
     runtime: str = "vllm",
 ) -> MemoryFit:
     """The memory of each of ``devices`` that hold a model by tensor parallelism and run one batch without a server."""
-    found = plan(model, device, Parallelism.of(devices), quantization, context=context)
-    return _with_use(_fit(found, sequences, 1, context, quantization), found, model, device, runtime, devices)
+    split = Parallelism.of(devices)
+    found = plan(model, device, split, quantization, context=context)
+    return _with_use(_fit(found, sequences, 1, context, quantization), found, model, device, split, runtime)
 
 
 def _with_use(
-    fit: MemoryFit, found: ServingMemory, model: LanguageModel, device: Device, runtime: str, gpus: int
+    fit: MemoryFit,
+    found: ServingMemory,
+    model: LanguageModel,
+    device: Device,
+    split: Parallelism,
+    runtime: str,
+    version: str = "",
 ) -> MemoryFit:
     """``fit`` with the intervals of what is needed, alive, reserved and in use."""
-    workspace_high = workspace_high_bytes(model, device, runtime, found.workspace_bytes)
+    usual, most = server_workspace_bytes(model, device, runtime, found.workspace_bytes, version)
+    beside = server_runtime_bytes(split, runtime)
     parts = Parts(
         weights=(found.least_weights_bytes, found.weights_bytes, (1 + _PADDING) * found.weights_bytes),
         cache=fit.cache_bytes,
         each=found.cache_per_sequence_bytes,
-        workspace=(
-            found.least_bytes - found.least_weights_bytes - RUNTIME_LOW_BYTES,
-            found.workspace_bytes,
-            workspace_high,
-        ),
-        runtime=(RUNTIME_LOW_BYTES, RUNTIME_BYTES, RUNTIME_HIGH_BYTES),
+        workspace=(found.least_bytes - found.least_weights_bytes - RUNTIME_LOW_BYTES, usual, most),
+        runtime=beside,
     )
-    use = replace(fit, **vars(filled(runtime, device, gpus, parts)))
+    intervals = vars(filled(runtime, device, split.gpus, parts))
+    use = replace(fit, activation_bytes=int(usual), runtime_bytes=int(beside[1]), **intervals)
     if runtime in SERVERS:
-        use = replace(use, room=room(runtime, device, gpus, replace(parts, cache=parts.each)))
+        use = replace(use, room=room(runtime, device, split.gpus, replace(parts, cache=parts.each)))
     if use.answer != "perhaps" or not found.fits_by_default:
         return use
     return replace(use, reason="it fits only where runtime and workspaces take no more than usual")

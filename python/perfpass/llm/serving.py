@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from perfpass.decision import CONFIDENCE, FitAnswer, answer_on_fit, shown_fit
@@ -34,6 +35,12 @@ def check_version(version: str) -> None:
         raise ArgumentError(
             f"runtime version {version[:_LONGEST_VERSION]!r} is none; give one as 0.18.0 or 1.2.0rc6, or leave it out"
         )
+
+
+def release(version: str) -> tuple[float, ...]:
+    """Major and minor number of a runtime's version; above all of one that has none (the newest, a nightly build)."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    return (float(found[1]), float(found[2])) if found else (inf,)
 
 
 def check_gpu(device: Device) -> None:

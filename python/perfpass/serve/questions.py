@@ -98,6 +98,7 @@ class Fit(Question):
     cache_on_host: bool | None = None
     memory_map: bool | None = None
     offload_gib: _Number = None
+    max_sequences: _Whole = Field(None, description="vLLM's --max-num-seqs.")
     batch: _Whole = None
     dims: _Sizes = None
     input_shape: _Shapes = None

@@ -66,6 +66,7 @@ _LABELS = {
     "utilization": "Share of memory used", "step_tokens": "Tokens of a step", "gpu_layers": "Layers on the GPU",
     "host_experts": "Experts on the host", "cache_on_host": "Cache on the host",
     "memory_map": "Weights mapped from the file", "offload_gib": "On the host, GiB", "dims": "Symbolic dimensions",
+    "max_sequences": "Requests at most at once",
     "runtime_version": "Version of the engine", "workers": "Replicas", "tensor": "Tensor parallel (TP)",
     "pipeline": "Pipeline parallel (PP)", "virtual": "Virtual stages of a device", "context": "Context parallel (CP)",
     "expert": "Expert parallel (EP)", "expert_tensor": "Tensor parallel of experts",

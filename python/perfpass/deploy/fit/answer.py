@@ -23,7 +23,9 @@ from perfpass.text import size, unknown
 
 _CONTEXT = 8192
 _CONFIDENCE = 0.9
-_OF_LANGUAGE = ("context", "kv_cache", "tp", "pp", "utilization", "gpu_layers", "offload_gib", "concurrency")
+_OF_LANGUAGE = (
+    "context", "kv_cache", "tp", "pp", "utilization", "gpu_layers", "offload_gib", "max_sequences", "concurrency",
+)  # fmt: skip
 _OF_NETWORKS = ("batch", "dims", "input_shape", "mode", "optimizer", "layout")
 
 
@@ -46,6 +48,7 @@ def fit(
     memory_map: bool = True,
     step_tokens: int | None = None,
     offload_gib: float | None = None,
+    max_sequences: int | None = None,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
     input_shape: Any = None,
@@ -77,6 +80,7 @@ def fit(
     given: dict[str, Any] = {
         "context": context, "concurrency": concurrency, "kv_cache": kv_cache, "tp": tp, "pp": pp,
         "utilization": utilization, "gpu_layers": gpu_layers, "offload_gib": offload_gib,
+        "max_sequences": max_sequences,
         "batch": batch, "dims": dims, "input_shape": input_shape, "mode": mode, "optimizer": optimizer,
         "layout": layout,
     }  # fmt: skip
@@ -106,6 +110,7 @@ def fit(
         memory_map=memory_map,
         step_tokens=step_tokens,
         offload_gib=offload_gib or 0.0,
+        max_sequences=max_sequences,
     )
     if found.language is None:
         return _weights_alone(found, targets, settings, confidence)

@@ -20,6 +20,7 @@ from perfpass.devices.larger import nearest
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.llm.assumed import check_together, ranks_of
 from perfpass.llm.costs import PRECISIONS, Parallelism, weight_bytes
+from perfpass.llm.memory import vllm_sequences
 from perfpass.llm.serving import check_runtime, check_split, missing, usable
 from perfpass.text import size
 
@@ -43,6 +44,7 @@ _CACHES: Mapping[str, tuple[str, ...]] = {
     "transformers": (),
 }
 _UTILIZATIONS = (0.92, 0.95, 0.97)
+_MOST_SEQUENCES = (256, 64, 16)  # of vLLM's --max-num-seqs
 _STAGES = (2, 4, 8, 16)
 _MOST_PRECISIONS = 2
 _MOST_OFFLOADED = 0.95  # of the weights
@@ -142,6 +144,11 @@ def _settings(ask: Ask) -> Iterator[Change]:
     for share in _UTILIZATIONS:
         if (ask.settings.utilization or 0.0) < share and (held := ask.with_(utilization=share).holds()):
             yield _change("setting", f"{_FLAGS[ask.settings.runtime]} {share}", {"utilization": share}, held)
+            break
+    now = ask.settings.max_sequences or vllm_sequences(ask.device)
+    for most in _MOST_SEQUENCES if ask.settings.runtime == "vllm" else ():
+        if ask.load.sequences <= most < now and (held := ask.with_(max_sequences=most).holds()):
+            yield _change("setting", f"--max-num-seqs {most}", {"max_sequences": most}, held)
             return
 
 

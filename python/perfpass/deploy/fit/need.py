@@ -24,7 +24,7 @@ from perfpass.devices import Device
 from perfpass.llm import cache, in_use, memory
 from perfpass.llm import llama_cpp as ggml
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import ELEMENT_BYTES, LEAST_BYTES, Parallelism, Quantization, weight_bytes
+from perfpass.llm.costs import ELEMENT_BYTES, LEAST_BYTES, Parallelism, Quantization, routed_bytes, weight_bytes
 from perfpass.llm.in_use import Parts
 from perfpass.prediction import Interval
 
@@ -127,20 +127,21 @@ def _server(model: LanguageModel, device: Device, settings: Settings, load: Load
     wide = loaded.quantization.activation_bytes
     chunk, short = (min(n, load.context) for n in (memory.CHUNK_TOKENS, memory.CHUNK_LOW_TOKENS))
     step, least = (memory.workspace_bytes(model, split, n, element_bytes=wide) for n in (chunk, short))
+    workspace = memory.server_workspace_bytes(model, device, settings.runtime, step, sequences=settings.max_sequences)
     parts = Parts(
         weights=(low, usual, high),
         cache=cache.total(kept),
         each=cache.total(each),
-        workspace=(least, step, memory.workspace_high_bytes(model, device, settings.runtime, step)),
-        runtime=(memory.RUNTIME_LOW_BYTES, memory.RUNTIME_BYTES, memory.RUNTIME_HIGH_BYTES),
+        workspace=(least, *workspace),
+        runtime=memory.server_runtime_bytes(split, settings.runtime),
     )
     room = in_use.room(settings.runtime, device, settings.gpus, parts, settings.utilization)
     host = max(0.0, min(offload, weight_bytes(model, split, loaded.quantization, sizes=loaded.sizes))) * split.gpus
     return Need(
         weights=usual,
         cache=kept,
-        activations=step,
-        runtime=memory.RUNTIME_BYTES,
+        activations=workspace[0],
+        runtime=parts.runtime[1],
         host_bytes=host,
         needed=room.needed,
         least=room.least,
@@ -242,9 +243,8 @@ def _by_layer(subject: Subject, model: LanguageModel, loaded: Stored) -> tuple[l
     # Where dense layers and mixtures are both there, the dense ones come first.
     for count, layer in sorted(model.layers, key=lambda pair: pair[1].experts is not None):
         one = weight_bytes(replace(alone, layers=((1, layer),)), Parallelism(), tables=0, **of) - outside
-        routed = layer.experts.count * layer.experts.expert_elements if layer.experts else 0
         layers += [one] * count
-        experts += [routed * loaded.sizes[loaded.quantization.moe]] * count
+        experts += [routed_bytes(layer, loaded.quantization.moe, loaded.sizes)] * count
     return layers, table + outside, table, experts
 
 

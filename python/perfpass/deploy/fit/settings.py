@@ -79,7 +79,7 @@ class Settings:
     ``utilization``: vLLM's gpu_memory_utilization, SGLang's mem_fraction_static, TensorRT-LLM's
     free_gpu_memory_fraction. Of llama.cpp: ``gpu_layers`` (-ngl), ``host_experts`` (--n-cpu-moe: layers whose experts
     stay on the host), ``cache_on_host`` (--no-kv-offload), ``memory_map`` (mmap), ``step_tokens`` (-ub). Of vLLM:
-    ``offload_gib`` (--cpu-offload-gb, on each GPU).
+    ``offload_gib`` (--cpu-offload-gb, on each GPU), ``max_sequences`` (--max-num-seqs).
     """
 
     runtime: str = "vllm"
@@ -94,6 +94,7 @@ class Settings:
     memory_map: bool = True
     step_tokens: int | None = None
     offload_gib: float = 0.0
+    max_sequences: int | None = None
 
     def __post_init__(self) -> None:
         if self.runtime not in RUNTIMES:
@@ -108,9 +109,10 @@ class Settings:
             ("gpu_layers", 0, _MOST_LAYERS),
             ("host_experts", 0, _MOST_LAYERS),
             ("step_tokens", 1, _MOST_TOKENS),
+            ("max_sequences", 1, _MOST_TOKENS),
         ):
             value = getattr(self, name)
-            if value is None and name in ("gpu_layers", "step_tokens"):
+            if value is None and name in ("gpu_layers", "step_tokens", "max_sequences"):
                 continue
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
                 raise ArgumentError(f"{name} must be a whole number from {least} to {most:,}, got {value!r}")
@@ -125,6 +127,8 @@ class Settings:
         """Raises ArgumentError for what another runtime than this one is told."""
         if self.runtime != "vllm" and self.offload_gib:
             raise ArgumentError(f"offload_gib is vLLM's --cpu-offload-gb, and the runtime is {RUNTIMES[self.runtime]}")
+        if self.runtime != "vllm" and self.max_sequences is not None:
+            raise ArgumentError(f"max_sequences is vLLM's --max-num-seqs, and the runtime is {RUNTIMES[self.runtime]}")
         if self.runtime != "llama.cpp":
             own = {
                 "gpu_layers": self.gpu_layers is not None,

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, fields, replace
-from math import inf
 from typing import Any
 
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
 from perfpass.llm.memory import VLLM_LARGE_BYTES, VLLM_SEQUENCES, VLLM_SEQUENCES_ON_LARGE
-from perfpass.llm.serving import Serving
+from perfpass.llm.serving import Serving, release
 from perfpass.text import unknown
 
 _MOST = 10_000_000
@@ -79,7 +77,7 @@ def engine_settings(
     """
     if runtime not in ENGINES:
         raise ArgumentError(f"{unknown('runtime', runtime, ENGINES)}: engines whose requests arrive")
-    if runtime == "vllm" and _release(version) < _FIRST_UNTIL:
+    if runtime == "vllm" and release(version) < _FIRST_UNTIL:
         return _VLLM_FIRST
     if runtime == "vllm" and (memory_bytes < VLLM_LARGE_BYTES or a100):
         return _VLLM_SMALL
@@ -93,9 +91,3 @@ def settings_of(device: Device, serving: Serving) -> EngineSettings:
     """What the engine of a deployment takes by itself. Raises ArgumentError as `engine_settings`."""
     a100 = device.id.startswith("a100")
     return engine_settings(serving.runtime, device.memory_bytes, a100=a100, version=serving.runtime_version)
-
-
-def _release(version: str) -> tuple[float, ...]:
-    """Major and minor number; above all of a version that has none (the newest, a nightly build)."""
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    return (float(found[1]), float(found[2])) if found else (inf,)
