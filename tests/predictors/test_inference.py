@@ -450,3 +450,22 @@ def test_an_operator_without_a_cost_model_is_outside_however_narrow_the_bounds_a
         found = perfpass.predict(_convolved_and(operator, domain), "l4", batch=128, precision="amp")
         assert found.latency_ms.high / found.latency_ms.low < 2.6
         assert found.support.level == level
+
+
+@pytest.mark.parametrize("board", ["a100-sxm4-80gb", "l4", "rtx-4090"])
+def test_tf32_is_known_as_well_as_fp32(recorded, board):
+    """Convolutions take TF32 either way: one time, and bounds and a level of support that do not tell them apart."""
+    _, known = recorded
+    runs = Runs(Tables.one(known.table("timm", "resnet50", 224, 64, 32)), np.array([64]), *(np.zeros(1),) * 7)
+    found = {}
+    for precision in ("fp32", "tf32"):
+        way = Way(devices.device(board), precision)
+        predictor = predictor_of(way)
+        columns, notes = predictor.columns(runs, way)
+        found[precision] = predictor.estimates(columns, way).latency_ms
+        assert predictor.name == "inference"
+        assert any("TF32" in reason for reason in notes.reasons(0)) == (precision == "tf32")
+        assert notes.level[0] == 1
+    for bound in ("median", "low", "high"):
+        fp32, tf32 = (float(getattr(found[p], bound)[0]) for p in ("fp32", "tf32"))
+        assert tf32 == pytest.approx(fp32, rel=0.01) and tf32 <= fp32 * (1 + 1e-9)
