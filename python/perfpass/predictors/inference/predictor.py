@@ -35,6 +35,7 @@ from perfpass.predictors.roofline import (
     RATES,
     issue_share,
     of_before_ampere,
+    on_matrix_units,
     slower_host,
     sustained_flops,
 )
@@ -72,8 +73,12 @@ _WEIGHED = np.array([g.startswith("conv") or g in ("dense", "recurrent") for g i
 
 
 def evidence_key(way: Way) -> str:
-    """Which records speak of this software on other devices; the 16-bit types that modern runs use count as one."""
-    precision = "amp/bf16" if way.precision in ("amp", "amp_bf16", "bf16") else way.precision
+    """Which records speak of this software on other devices; the 16-bit types that modern runs use count as one.
+
+    So do halves on boards with matrix units, which multiply them as fast; on others these are software of their own.
+    """
+    halves = way.precision == "fp16" and on_matrix_units(way.device, "fp16")
+    precision = "amp/bf16" if halves or way.precision in ("amp", "amp_bf16", "bf16") else way.precision
     return f"{precision} {way.runtime} {way.layout}"
 
 
