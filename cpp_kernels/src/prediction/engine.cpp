@@ -119,7 +119,7 @@ PricedRun priced(const EngineTime& t, const Families& families, const OperatorTa
       seconds = smooth_maximum(seconds, in_turn, t.smoothness);
     }
     seconds *= runs;
-    const double times = joined ? 0.0 : runs * table.count[r] * t.launched[f];
+    const double times = runs * (joined ? t.joined_launches : 1.0) * table.count[r] * t.launched[f];
     row[r] = seconds * table.count[r] * t.factor[f] + times * t.launch_s;
     issued[r] = times * t.issue_s;
     device_s += row[r], issued_s += issued[r];
