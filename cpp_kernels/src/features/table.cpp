@@ -42,11 +42,10 @@ std::vector<std::uint8_t> reads_input(const OpGraph& graph) {
 
 /// Of a resize of [N, C, ...]: b planes of m pixels each, by whose number PyTorch's kernels start threads.
 detail::GemmSizes planes(const detail::NodeView& node) {
-  const auto shape = node.shape(node.output(0));
-  if (shape.size() < 3) return {};
-  std::int64_t pixels = 1;
-  for (std::size_t axis = 2; axis < shape.size(); ++axis) pixels *= shape[axis];
-  return {shape[0] * shape[1], pixels, 0, 0};
+  const TensorId out = node.output(0);
+  if (out == kNone || node.elements(out) < 1 || node.shape(out).size() < 3) return {};
+  const std::int64_t count = node.shape(out)[0] * node.shape(out)[1];
+  return {count, node.elements(out) / count, 0, 0};
 }
 
 Row make_row(const detail::NodeView& node, const Costs& costs, bool constant) {
@@ -56,7 +55,7 @@ Row make_row(const detail::NodeView& node, const Costs& costs, bool constant) {
   const TensorId out = node.output(0);
   const OpClass cls = op_class(g.op[id]);
   const bool spatial = cls == OpClass::convolution || cls == OpClass::pooling;
-  const detail::GemmSizes gemm = cls == OpClass::recurrent     ? detail::step_sizes(node)
+  const detail::GemmSizes gemm = cls == OpClass::recurrent    ? detail::step_sizes(node)
                                  : g.op[id] == OpKind::resize ? planes(node)
                                                               : detail::gemm_sizes(node);
   return {static_cast<std::int64_t>(g.op[id]),
