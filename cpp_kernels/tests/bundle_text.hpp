@@ -38,7 +38,7 @@ inline std::string engine_bundle() {
          each("on_matrix", "0") + each("product", "0") + each("usual", "1") + "\"folded\":" + list(kOperators, "0") +
          ",\"joined\":" + list(kOperators, "0") +
          R"(,"tile_rows":[64],"tile_columns":[64],"splits":[1],"convolution_splits":1,"full_tile":4096,)"
-         R"("vector_exponent":0.2,"matrix_exponent":0.3,"prologue":32,"attention_keys":350,"generic_depthwise":1,)"
+         R"("joined_launches":1,"vector_exponent":0.2,"matrix_exponent":0.3,"prologue":32,"attention_keys":350,"generic_depthwise":1,)"
          R"("generic_area":25,"cache_bytes":0,"cache_speed":1,"least_s":1e-12,"step_s":1e-5,"step_bandwidth":1e12,"sms":1,"smoothness":4,)"
          R"("launch_s":0,"issue_s":0,"call_s":1e-9},"spread":{"causes":["measurement"],)"
          R"("low":[0.10536051565782628],"high":[0.1823215567939546],"lack":[1]},)"

@@ -135,6 +135,17 @@ def test_an_engine_writes_activations_and_sums_with_the_convolution_before_them(
     assert 0.2 * apart[2] < read < 0.6 * apart[2], "the other operand is read"
 
 
+def test_what_onnxruntime_writes_with_a_convolution_is_launched_with_it():
+    """So that a file that it has optimised, whose convolutions have their ReLUs, takes what the plain one does."""
+    way = Way(device("a100-80gb"), "fp32", "onnxruntime")
+    fused, plain = (Tables.one(_sized(kinds, [9] * len(kinds))) for kinds in (["conv"], ["conv", "relu", "relu"]))
+    one, three = (EngineTimes.load().seconds(tables, way) for tables in (fused, plain))
+    assert three.host[0] == one.host[0]
+    assert three.total[0] == pytest.approx(one.total[0], rel=1e-3)
+    apart = EngineTimes.load().seconds(Tables.one(_sized(["conv", "relu", "relu"], [9, 8, 8])), way)
+    assert apart.host[0] > one.host[0]
+
+
 def test_a_convolution_of_another_network_writes_nothing():
     way, one = Way(device("t4"), "fp16", "tensorrt"), _sized(["conv"], [9])
     other = _sized(["relu"], [9])

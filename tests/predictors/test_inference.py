@@ -19,7 +19,7 @@ from perfpass import devices
 from perfpass.errors import ArtefactError
 from perfpass.graph.table import Tables
 from perfpass.predictors.estimate import Runs
-from perfpass.predictors.inference.predictor import InferencePredictor, as_it_waits
+from perfpass.predictors.inference.predictor import InferencePredictor, as_it_waits, evidence_key
 from perfpass.predictors.lane import predictor_of
 from perfpass.predictors.learned import artefacts, intervals
 from perfpass.predictors.learned.ratios import fingerprint
@@ -450,3 +450,31 @@ def test_an_operator_without_a_cost_model_is_outside_however_narrow_the_bounds_a
         found = perfpass.predict(_convolved_and(operator, domain), "l4", batch=128, precision="amp")
         assert found.latency_ms.high / found.latency_ms.low < 2.6
         assert found.support.level == level
+
+
+@pytest.mark.parametrize("board", ["a100-sxm4-80gb", "l4", "rtx-4090"])
+def test_tf32_is_known_as_well_as_fp32(recorded, board):
+    """Convolutions take TF32 either way: one time, and bounds and a level of support that do not tell them apart."""
+    _, known = recorded
+    runs = Runs(Tables.one(known.table("timm", "resnet50", 224, 64, 32)), np.array([64]), *(np.zeros(1),) * 7)
+    found = {}
+    for precision in ("fp32", "tf32"):
+        way = Way(devices.device(board), precision)
+        predictor = predictor_of(way)
+        columns, notes = predictor.columns(runs, way)
+        found[precision] = predictor.estimates(columns, way).latency_ms
+        assert predictor.name == "inference"
+        assert any("TF32" in reason for reason in notes.reasons(0)) == (precision == "tf32")
+        assert notes.level[0] == 1
+    for bound in ("median", "low", "high"):
+        fp32, tf32 = (float(getattr(found[p], bound)[0]) for p in ("fp32", "tf32"))
+        assert tf32 == pytest.approx(fp32, rel=0.01) and tf32 <= fp32 * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("board", "alike"), [("l4", True), ("v100-sxm2-16gb", True), ("p100-pcie-16gb", False)])
+@pytest.mark.parametrize("runtime", ["torch", "torch.compile"])
+def test_halves_are_known_as_other_16_bits_where_matrix_units_multiply_them(board, alike, runtime):
+    """Or one network would be "outside" in fp16 and "near" in bf16, with the same time."""
+    halves, autocast, single = (evidence_key(Way(devices.device(board), p, runtime)) for p in ("fp16", "amp", "fp32"))
+    assert (halves == autocast) == alike
+    assert halves != single

@@ -317,3 +317,47 @@ def _convolution(area: float, groups: float) -> OperatorColumns:
         "kernel_area": np.array([float(area)]), "groups": np.array([groups]),
     }  # fmt: skip
     return OperatorColumns(**values)
+
+
+def _interpolation(planes, pixels, flops=7.0):
+    """A resize of [planes, pixels] that computes ``flops`` an element."""
+    columns = dict.fromkeys(OperatorColumns.__dataclass_fields__, np.zeros(1))
+    op, size = OPERATORS.index("resize"), float(planes * pixels)
+    given = {"op": op, "op_class": int(OPERATOR_CLASS_OF[op]), "count": 1, "flops": flops * size, "b": planes}
+    given |= {"m": pixels, "bytes_read": size, "bytes_written": 4 * size, "output_elements": size}
+    return OperatorColumns(**columns | {name: np.array([value]) for name, value in given.items()})
+
+
+@pytest.mark.parametrize("name", ["rtx-4090", "a100-80gb", "mi300x"])
+def test_pytorchs_interpolation_runs_a_thread_a_pixel_through_all_planes(name):
+    board = device(name)
+
+    def seconds(planes, pixels, flops=7.0, **way):
+        return float(operators.work(_interpolation(planes, pixels, flops), Way(board, "fp32", **way)).seconds[0])
+
+    few = seconds(65536, 196)
+    assert 15e-3 < few < 26e-3, "230 to 400 ns a plane"
+    assert seconds(65536, 784) == pytest.approx(few), "pixels that idle multiprocessors take"
+    assert seconds(131072, 196) == pytest.approx(2 * few)
+    full = board.sm_count * 1024
+    assert seconds(64, 8 * full) > 3 * seconds(64, 2 * full), "waves of pixels"
+    for other in ({"flops": 0.0}, {"layout": "nhwc"}, {"runtime": "torch.compile"}, {"runtime": "tensorrt"}):
+        assert seconds(65536, 196, **other) < 0.1 * few, other
+
+
+def test_tables_hold_the_planes_and_the_pixels_of_a_resize():
+    torch = pytest.importorskip("torch")
+    from perfpass import features
+    from perfpass.graph import costs
+    from perfpass.importers.torch import trace
+
+    class Up(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.interpolate(x, scale_factor=2, mode="bilinear")
+
+    graph = trace(Up(), (3, 5, 7), batch=4)
+    table = features.operator_table(graph, costs.count(graph))
+    row = np.flatnonzero(np.asarray(table.op) == OPERATORS.index("resize"))
+    assert [int(np.asarray(getattr(table, c))[row[0]]) for c in "bmnk"] == [12, 140, 0, 0]
+    larger = ladder.at_batches(Tables.one(table), np.array([4]), np.array([[8]])).table
+    assert np.asarray(larger.b)[row[0]] == 24 and np.asarray(larger.m)[row[0]] == 140

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, OpGraph
 from twins.costs import Node, gemm, kernel_area, step_sizes
 
@@ -37,7 +39,7 @@ def keys(graph: OpGraph, costs: dict[str, list[int]]) -> list[tuple[int, ...] | 
                 costs["weight_bytes"][index],
                 node.elements(node.input(0)),
                 node.elements(node.output(0)),
-                *(step_sizes(node) if kind == "recurrent" else gemm(node)),
+                *sizes(node, kind),
                 kernel_area(node) if spatial else 0,
                 node.attribute["stride_0"] if spatial else 0,
                 node.attribute["groups"] if spatial else 0,
@@ -45,6 +47,15 @@ def keys(graph: OpGraph, costs: dict[str, list[int]]) -> list[tuple[int, ...] | 
             )
         )
     return found
+
+
+def sizes(node: Node, kind: str) -> tuple[int, int, int, int]:
+    """Of a product, of the steps of a loop, or of what is resized: its planes and their pixels."""
+    if node.op == "resize":
+        shape = node.shape(node.output(0))
+        known = len(shape) > 2 and prod(shape) > 0
+        return (shape[0] * shape[1], prod(shape[2:]), 0, 0) if known else (0, 0, 0, 0)
+    return step_sizes(node) if kind == "recurrent" else gemm(node)
 
 
 def rows(graph: OpGraph, costs: dict[str, list[int]]) -> list[dict[str, float]]:

@@ -40,7 +40,8 @@ struct OperatorTable {
   std::vector<double> count;  // sum of `repeat`
   std::vector<std::int64_t> macs, flops, bytes_read, bytes_written, weight_bytes;
   std::vector<std::int64_t> input_elements, output_elements;  // input 0, output 0
-  // GEMM-equivalent sizes of convolutions, matrix products and attention (batch b of m x k by k x n), else 0
+  // GEMM-equivalent sizes of convolutions, matrix products and attention (batch b of m x k by k x n); of a resize its
+  // planes b (images times channels) and pixels m of the result; else 0
   std::vector<std::int64_t> b, m, n, k;
   std::vector<std::int32_t> kernel_area, stride, groups;  // convolution and pooling, else 0
   std::vector<std::uint8_t> constant;                     // 1: no input of the graph is read, so no batch changes it

@@ -40,6 +40,14 @@ std::vector<std::uint8_t> reads_input(const OpGraph& graph) {
   return reads;
 }
 
+/// Of a resize of [N, C, ...]: b planes of m pixels each, by whose number PyTorch's kernels start threads.
+detail::GemmSizes planes(const detail::NodeView& node) {
+  const TensorId out = node.output(0);
+  if (out == kNone || node.elements(out) < 1 || node.shape(out).size() < 3) return {};
+  const std::int64_t count = node.shape(out)[0] * node.shape(out)[1];
+  return {count, node.elements(out) / count, 0, 0};
+}
+
 Row make_row(const detail::NodeView& node, const Costs& costs, bool constant) {
   const OpGraph& g = node.g;
   const NodeId id = node.id;
@@ -47,8 +55,9 @@ Row make_row(const detail::NodeView& node, const Costs& costs, bool constant) {
   const TensorId out = node.output(0);
   const OpClass cls = op_class(g.op[id]);
   const bool spatial = cls == OpClass::convolution || cls == OpClass::pooling;
-  const bool recurrent = cls == OpClass::recurrent;
-  const detail::GemmSizes gemm = recurrent ? detail::step_sizes(node) : detail::gemm_sizes(node);
+  const detail::GemmSizes gemm = cls == OpClass::recurrent    ? detail::step_sizes(node)
+                                 : g.op[id] == OpKind::resize ? planes(node)
+                                                              : detail::gemm_sizes(node);
   return {static_cast<std::int64_t>(g.op[id]),
           out == kNone ? 0 : static_cast<std::int64_t>(g.tensor_dtype[out]),
           node.attributes().view != 0,

@@ -137,6 +137,7 @@ EngineTime engine_of(const Object& o, const Families& families) {
   t.kept = o.numbers("kept", size), t.factor = o.positives("factor", size), t.launched = o.numbers("launched", size);
   t.on_matrix = o.flags("on_matrix", size), t.product = o.flags("product", size), t.usual = o.flags("usual", size);
   t.folded = o.flags("folded", kOperators), t.joined = o.flags("joined", kOperators);
+  t.joined_launches = o.number("joined_launches");
   const std::vector<double> rows = o.positives("tile_rows", 0), columns = o.positives("tile_columns", rows.size());
   const double full_tile = o.positive("full_tile");
   const double vector_exponent = o.number("vector_exponent"), matrix_exponent = o.number("matrix_exponent");

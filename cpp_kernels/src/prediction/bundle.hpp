@@ -35,7 +35,8 @@ struct EngineTime {
   PerFamily speed, fed;                         // FLOP/s of whole tiles, and of the FLOPs that are asked
   PerFamily bandwidth, kept, factor, launched;  // byte/s, share of bytes, of time, of launches
   Flags on_matrix, product, usual;
-  Flags folded, joined;  // [operators] never launched; written with the convolution before them
+  Flags folded, joined;    // [operators] never launched; written with the convolution before them
+  double joined_launches;  // share of what is written so that is launched all the same
   Tiling tiling;
   double attention_keys, generic_depthwise, generic_area;
   double cache_bytes, cache_speed, least_s, step_s, step_bandwidth, launch_s, issue_s, call_s, smoothness;

@@ -107,11 +107,10 @@ PricedRun priced(const EngineTime& t, const Families& families, const OperatorTa
     compute = std::max(compute, flops / (t.fed[f] * reached));
     const double read = static_cast<double>(table.bytes_read[r]), written = static_cast<double>(table.bytes_written[r]);
     double moved = read + written;
-    if (t.joined[table.op[r]] && std::ranges::binary_search(sizes, table.output_elements[r])) {
-      moved = std::max(moved - 2.0 * written, 0.0), compute = 0.0;
-    }
+    const bool joined = t.joined[table.op[r]] && std::ranges::binary_search(sizes, table.output_elements[r]);
+    if (joined) moved = std::max(moved - 2.0 * written, 0.0), compute = 0.0;
     moved *= t.kept[f];
-    const double launches = table.view[r] != 0 || t.folded[table.op[r]] ? 0.0 : 1.0;
+    const double runs = table.view[r] != 0 || t.folded[table.op[r]] ? 0.0 : 1.0;
     double seconds = smooth_maximum(compute, std::max(moving_s(t, t.bandwidth[f], moved), t.least_s), t.smoothness);
     if (fused) seconds = std::min(seconds, in_parts_s(t, table, r));
     if (stepped) {
@@ -119,8 +118,8 @@ PricedRun priced(const EngineTime& t, const Families& families, const OperatorTa
       const double in_turn = static_cast<double>(table.b[r]) * (t.step_s + reading_s);
       seconds = smooth_maximum(seconds, in_turn, t.smoothness);
     }
-    seconds *= launches;
-    const double times = launches * table.count[r] * t.launched[f];
+    seconds *= runs;
+    const double times = runs * (joined ? t.joined_launches : 1.0) * table.count[r] * t.launched[f];
     row[r] = seconds * table.count[r] * t.factor[f] + times * t.launch_s;
     issued[r] = times * t.issue_s;
     device_s += row[r], issued_s += issued[r];

@@ -26,9 +26,10 @@ class OperatorColumns:
     ``op`` and ``op_class`` index ``graph.OPERATORS`` and ``graph.OPERATOR_CLASSES``; ``dtype`` is that of output 0;
     ``count`` sums ``repeat``. ``b``, ``m``, ``n``, ``k`` are the sizes of the equivalent batch of matrix products
     [m, k] x [k, n] for convolutions, matrix products and attention; of an LSTM, GRU or RNN its b steps of m sequences
-    by the recurrent weights of all gates and directions; else 0. ``kernel_area``, ``stride`` (first spatial
-    axis) and ``groups`` belong to convolution and pooling, else 0. ``constant``: its lowest bit says that no input of
-    the graph is read, so that no batch size changes the row; the others what a step leaves out where weights are frozen
+    by the recurrent weights of all gates and directions; of a resize b images' channels of m pixels each in the result;
+    else 0. ``kernel_area``, ``stride`` (first spatial axis) and ``groups`` belong to convolution and pooling, else 0.
+    ``constant``: its lowest bit says that no input of the graph is read, so that no batch size changes the row; the
+    others what a step leaves out where weights are frozen
     (`perfpass.graph.frozen`).
     """
 

@@ -110,6 +110,14 @@ OWN_CORES, _OWN_CORES_BEFORE = 2.0, (9, 0)
 _WITHOUT_UNITS, _EMULATED = (7, 5), 0.3
 
 
+# Eager PyTorch interpolates in kernels of a thread a pixel of the result, 1,024 a block (UpSampleBilinear2d.cu; of
+# channels-last there is another), in which an image's channel takes the latency of its reads: 264 (RTX 3090), 256
+# (RTX 4090) and 383 ns (RTX PRO 6000) are what EfficientFormerV2's attention takes in eager runs beyond compiled ones.
+_OWN_KERNELS = ("torch", "torchscript")
+_PLANE_S, _RESIZE_THREADS = 0.3e-6, 1024
+_RESIZE = OPERATORS.index("resize")
+
+
 def _group_of_operators() -> np.ndarray:
     from perfpass.graph import OPERATOR_CLASS_OF
 
@@ -272,6 +280,22 @@ def packed(device: Device, rate: str) -> bool:
 def summed_in_fp32(way: Way) -> bool:
     """Whether eager PyTorch runs products of halves at fp32's rate, although vector units could take two at a time."""
     return way.runtime != "torch.compile" and packed(way.device, RATES[way.precision])
+
+
+def interpolating_s(table: Any, way: Way) -> np.ndarray | float:
+    """[R] seconds that PyTorch's own kernels take to interpolate, eager and in the usual layout: 0 for all else.
+
+    A thread for each pixel of the result goes through all images and channels (`_PLANE_S`), so that few pixels
+    leave most multiprocessors idle. More pixels than the multiprocessors have threads for come in waves.
+    """
+    device, ops = way.device, np.asarray(table.op)
+    own = (ops == _RESIZE) & (np.asarray(table.flops) > 0)  # the nearest pixel is chosen by a kernel of another kind
+    eager = way.runtime in _OWN_KERNELS and way.layout == "nchw"
+    if not eager or device.kind != "gpu" or not np.logical_or.reduce(own):
+        return 0.0
+    blocks = np.ceil(np.asarray(table.m, dtype=np.float64) / _RESIZE_THREADS)
+    waves = np.maximum(blocks / max(device.sm_count, 1), 1.0)
+    return np.where(own, _PLANE_S * np.asarray(table.b, dtype=np.float64) * waves, 0.0)
 
 
 def sustained_bandwidth(device: Device) -> float:

@@ -84,16 +84,16 @@ class AnalyticPredictor:
         """Reads the shipped widths, or those in ``folder``. Raises ArtefactError."""
         self._times: OperatorTimes | None = None
         self._engines: EngineTimes | None = None
-        self._fp32: InferencePredictor | None = None
+        self._learned: InferencePredictor | None = None
         self._schedules: Schedules | None = None
         manifest = artefacts.Artefact(folder or artefacts.shipped(self.name)).manifest
         self._spread = {kind: Spread.from_dict(values) for kind, values in manifest["spread"].items()}
         self._measured: dict[str, list[str]] = manifest["measured"]
 
-    def priced(self, times: OperatorTimes, engines: EngineTimes, fp32: InferencePredictor) -> AnalyticPredictor:
-        """The same with other times of operators, and of them in engines, and another predictor of fp32 in PyTorch."""
+    def priced(self, times: OperatorTimes, engines: EngineTimes, learned: InferencePredictor) -> AnalyticPredictor:
+        """The same with other times of operators, and of them in engines, and another predictor of PyTorch."""
         other = copy(self)
-        other._times, other._engines, other._fp32 = times, engines, fp32
+        other._times, other._engines, other._learned = times, engines, learned
         return other
 
     def scheduled(self, schedules: Schedules) -> AnalyticPredictor:
@@ -123,11 +123,7 @@ class AnalyticPredictor:
             times = self._engine(way) or self._times or OperatorTimes.load()
             seconds = times.seconds(tables, way)
             row_ms, latency, issue_ms = 1e3 * seconds.row, 1e3 * seconds.total, 1e3 * seconds.host
-            if way.precision == "tf32" and way.runtime in ISSUE_S:
-                learned = self._learned_ms(runs, way)
-                notes.add(0, True, "as in fp32, whose kernels TF32 allows, with its products faster", vouched=True)
-                row_ms, latency = row_ms * (learned / latency)[tables.graph], learned
-            elif _outdoes_halves(way):
+            if _outdoes_halves(way):
                 learned = np.minimum(latency, self._learned_ms(runs, replace(way, precision="fp16")))
                 row_ms, latency = row_ms * (learned / latency)[tables.graph], learned
             if way.runtime in _COMPILED:
@@ -171,14 +167,10 @@ class AnalyticPredictor:
         return found, notes, row_ms
 
     def _learned_ms(self, runs: Runs, way: Way) -> np.ndarray:
-        """[N] milliseconds by the predictor of PyTorch, which prices TF32 as fp32 with faster products.
-
-        TF32 is a leave that libraries may take: with it nothing is slower. The level that operators have for it is
-        largely that of other frameworks on boards of compute capability 8.0, where fp32 is an eighth of it.
-        """
+        """[N] milliseconds by the predictor of PyTorch."""
         from perfpass.predictors.inference.predictor import InferencePredictor
 
-        columns, _ = (self._fp32 or InferencePredictor.load()).columns(runs, way)
+        columns, _ = (self._learned or InferencePredictor.load()).columns(runs, way)
         return 1e3 * np.asarray(columns["median_s"])
 
     def _priced(self, tables: Tables, way: Way) -> tuple[np.ndarray, np.ndarray]:

@@ -131,7 +131,8 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
     no kernel exceeds, however well it does at the clock: a T4 (70 W) has less than half of its peaks in products of
     fp32. Bytes pass the multiprocessors as well as the memory, of which an A100 has more beside them than other boards.
     Nor does PyTorch's own depthwise kernel exceed what the multiprocessors issue, who on an A100 have least time for it
-    while the bytes move. Depthwise kernels beyond 7 x 7 are slow in channels-last, which compiled graphs turn to.
+    while the bytes move, nor its interpolation the pace of a thread for each pixel. Depthwise kernels beyond 7 x 7 are
+    slow in channels-last, which compiled graphs turn to.
     """
     roof = roofline.bound(table, way, byte_scale)
     device, rate = way.device, roofline.RATES[way.precision]
@@ -173,6 +174,7 @@ def _roof(table: Any, way: Way, byte_scale: float | np.ndarray = 1.0) -> rooflin
         issued = instructions * np.asarray(table.output_elements, dtype=np.float64)
         issue_s = 1.0 / (device.sm_count * device.clock_hz * _lanes(device))
         least_s = np.where(depthwise, issued * issue_s, least_s)
+    least_s = np.maximum(least_s, roofline.interpolating_s(table, way))
     kept = (roof.compute_s, roof.memory_s, roof.bytes, roof.launched, roof.group, products)
     return roofline.Bound(*kept, slowed, moving_s, least_s)
 

@@ -32,8 +32,10 @@ from perfpass.predictors.roofline import (
     GEMM_RATE,
     GROUPS,
     ISSUE_S,
+    RATES,
     issue_share,
     of_before_ampere,
+    on_matrix_units,
     slower_host,
     sustained_flops,
 )
@@ -65,13 +67,18 @@ _PRICED = 0.5
 # Shares of the time that operators of no measured network take. Trees that know all others of it answer as before for
 # what takes little: one more operator would else make a network as much faster or slower as the two answers differ.
 _STRANGE = (0.05, 0.25)
+_FASTER_REASON = "as in fp32, whose kernels TF32 allows, with its products faster"
 # Groups of operators with a weight, which autocast casts.
 _WEIGHED = np.array([g.startswith("conv") or g in ("dense", "recurrent") for g in GROUPS])
 
 
 def evidence_key(way: Way) -> str:
-    """Which records speak of this software on other devices; the 16-bit types that modern runs use count as one."""
-    precision = "amp/bf16" if way.precision in ("amp", "amp_bf16", "bf16") else way.precision
+    """Which records speak of this software on other devices; the 16-bit types that modern runs use count as one.
+
+    So do halves on boards with matrix units, which multiply them as fast; on others these are software of their own.
+    """
+    halves = way.precision == "fp16" and on_matrix_units(way.device, "fp16")
+    precision = "amp/bf16" if halves or way.precision in ("amp", "amp_bf16", "bf16") else way.precision
     return f"{precision} {way.runtime} {way.layout}"
 
 
@@ -136,11 +143,17 @@ class InferencePredictor(RatioTrees):
     @staticmethod
     def covers(way: Way) -> bool:
         """Whether the precision and the runtime are ones this predictor speaks of at all."""
-        return way.precision in GEMM_RATE and way.runtime in ISSUE_S
+        spoken = way.precision in GEMM_RATE or (way.precision == FASTER_FP32 and way.device.kind == "gpu")
+        return spoken and way.runtime in ISSUE_S
 
     def _heard(self, way: Way, kinds: Kinds, distance: np.ndarray) -> np.ndarray:
         heard = self._fade(way, distance)
         return heard * kinds.convolves if way.device.kind == "gpu" else heard  # operators answer for what has none
+
+    def _support(self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray, kinds: Kinds) -> Notes:
+        notes = super()._support(tables, batch, way, distance, kinds)
+        notes.add(1, way.precision == FASTER_FP32, _FASTER_REASON, vouched=True)
+        return notes
 
     def _looked_at(self, networks: Tables, kinds: Kinds, heard: np.ndarray) -> Tables:
         """Trees do not look at operators that no network had: what these take is in the base, and moves no correction.
@@ -265,7 +278,7 @@ class InferencePredictor(RatioTrees):
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
-        device, rate = way.device, GEMM_RATE[way.precision]
+        device, rate = way.device, RATES[way.precision]
         seconds = self.latency_s(columns)
         # Against the plain peak, not the sustained one: the power model was fitted so.
         to_peak = sustained_flops(device, rate) / device.peak_flops.get(rate, device.peak_flops["fp32"])

@@ -41,12 +41,12 @@ _SEED = 17
 _CPU_LOW, _CPU_HIGH = float(np.log(6.0)), float(np.log(2.5))
 # Records of engines that users can name; what ran in others (FasterTransformer, Kernl, ...) is another question, and so
 # is a time that has a server's round trip in it.
-ENGINES = {"tensorrt", "onnxruntime", "paddle+tensorrt", "onnxruntime+tensorrt", "torch", "torchscript"}
-_INTRO = """Networks of other laboratories in TensorRT and ONNX Runtime (and in PyTorch with TF32), from public
-definitions, at batch and shape as recorded; times that no roofline allows are left out. "source": levels and widths
-from the other sources; "device": from the other boards, whose laboratories may be the same. "FLOPs at the peak" are
-the roofline of the same rows; what a copied relative says of them is in the area `relative`. "sources alike" takes 60
-rows at most of each engine, source and domain. Forms and priors were chosen with the errors by source in sight."""
+ENGINES = {"tensorrt", "onnxruntime", "paddle+tensorrt", "onnxruntime+tensorrt"}
+_INTRO = """Networks of other laboratories in TensorRT and ONNX Runtime, from public definitions, at batch and shape
+as recorded; times that no roofline allows are left out. "source": levels and widths from the other sources; "device":
+from the other boards, whose laboratories may be the same. "FLOPs at the peak" are the roofline of the same rows; what a
+copied relative says of them is in the area `relative`. "sources alike" takes 60 rows at most of each engine, source and
+domain. Forms and priors were chosen with the errors by source in sight."""
 
 
 def errors(rows: pandas.DataFrame) -> Errors:
