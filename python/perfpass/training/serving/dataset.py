@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 RECORDS = "serving.parquet"
 # Where a disaggregated row does not say how many workers it had, the base assumes the layouts that the other
 # rows have: under this load several small decode workers to one of prefill, above it as many GPUs decode as do in the
-# middle of the rows of its engine that say so (70 of SGLang, 125 of TensorRT-LLM).
+# middle of the layouts that its engine's rows state from there on (83 of SGLang's, 154 of TensorRT-LLM's).
 _FEW_REQUESTS = 250
 _SMALL_WORKERS = 3
 _DECODE_GPUS = {"sglang": 32, "trtllm": 16}
