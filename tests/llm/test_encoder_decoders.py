@@ -63,6 +63,9 @@ def test_a_token_passes_no_encoder_and_three_blocks_of_a_decoder() -> None:
     plain = language_model("llama-3.1-8b")
     assert plain.passed_layers(decode=True) == plain.passed_layers(decode=False) == 32
     assert plain.scoring_heads(decode=True) == plain.scoring_heads(decode=False) == 32 * 32
+    # What chooses the keys of sparse attention is as many kernels as the rest of a layer.
+    assert language_model("deepseek-v3.2").passed_layers(decode=True) == 2 * 61
+    assert language_model("deepseek-v3").passed_layers(decode=True) == 61
 
 
 def test_an_encoder_works_as_its_matrices_say() -> None:

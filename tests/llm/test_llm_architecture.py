@@ -372,6 +372,7 @@ def test_some_experts_are_chosen_more_than_others_and_each_token_still_chooses_a
     assert share[0] == 0 and share[1] == pytest.approx(active / count) and share[-1] == pytest.approx(1)
     assert (np.diff(share) >= 0).all() and (share <= even + 1e-9).all()
     assert float(expected_share(experts, 16.0)) == share[3]
+    np.testing.assert_allclose(expected_share(experts, tokens, 0.0), even)
 
 
 def test_nonsense_parallelism_and_precision_are_refused():

@@ -15,7 +15,7 @@ import perfpass
 from offline_batches import predict_batch
 from perfpass.errors import ArgumentError, ArtefactError
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import Parallelism
+from perfpass.llm.costs import GGUF_BITS, Parallelism
 from perfpass.predictors.generation.engines import (
     ENGINES,
     SECTION,
@@ -110,6 +110,30 @@ def test_a_token_is_near_what_is_stated_of_its_kind_of_board(device, model, prec
     found = ask(model, device, precision, inputs=256, outputs=16)
     assert 1 / found.token_s.median == pytest.approx(stated, rel=0.1)
     assert _by_figures_of_pull_requests(found, "tokens")
+
+
+@pytest.mark.parametrize(
+    ("device", "model", "precision", "depth", "stated"),
+    [
+        ("rtx-3090", "gpt-oss-20b", "q8_0", 256, 239), ("rtx-pro-6000-blackwell", "gpt-oss-20b", "q8_0", 64, 391),
+        ("rtx-4090", "qwen3-30b-a3b", "q4_0", 2048, 206), ("rtx-5090", "qwen3-30b-a3b", "q4_0", 8448, 212),
+    ],
+)  # fmt: skip
+def test_a_mixture_s_many_kernels_take_their_turns_in_one_graph(device, model, precision, depth, stated):
+    """Tokens/s of llama.cpp's pull requests 20586, 16991, 15631 and 21086: a mixture has 30 kernels a layer."""
+    found = ask(model, device, precision, inputs=depth, outputs=2)
+    assert 1 / found.token_s.median == pytest.approx(stated, rel=0.2)
+
+
+def test_experts_are_chosen_evenly_where_no_real_text_is_read():
+    """llama-bench asks with random tokens; by the power law of servers a prompt reads fewer experts."""
+    asked = {"runtime": "llama.cpp", "precision": "q4_k_m", "batch": 512, "input_tokens": 64, "output_tokens": 1}
+    qwen = batch_of("qwen3-30b-a3b", "ryzen-ai-max-plus-395", **asked)
+    ((_, parts),) = prompt(qwen, Parallelism(), 1.0)
+    file_s = qwen.model.expert_parameters * GGUF_BITS["q4_k_m"] / 8 / qwen.device.memory_bandwidth_bytes_s
+    beside_s = float(np.asarray(parts.packed - token(qwen, Parallelism(), 1.0, 1).packed)) / file_s
+    even = [1 - (1 - 8 / 128) ** tokens for tokens in (64, 1)]
+    assert beside_s == pytest.approx(even[0] - even[1], rel=1e-6)
 
 
 @pytest.mark.parametrize(

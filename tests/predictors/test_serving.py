@@ -441,6 +441,16 @@ def test_other_laboratories_are_asked_for_what_they_measured():
     assert not {a.source for a in asked if a.target == "ttft" and a.serving.concurrency > 1 and "without" in a.source}
 
 
+def test_decoders_that_nobody_counts_are_no_fuller_than_those_counted():
+    """One worker was assumed from 500 requests on: a rank had twice as many as where it is stated."""
+    data = served()
+    t, loaded = data.workloads.terms, data.rows.disaggregated & (data.rows.concurrency >= 500)
+    for runtime in ("sglang", "trtllm"):
+        rows = np.asarray(loaded & (data.rows.runtime == runtime))
+        guessed, stated = (np.median(t.batch[rows & (t.unstated == one)]) for one in (True, False))
+        assert 0.5 < guessed / stated < 1.5
+
+
 def test_no_measurement_is_on_both_sides_of_a_split():
     from perfpass.training.serving.fit import SET_UP
     from perfpass.training.serving.held_out import LEVELS, folds_of

@@ -249,11 +249,16 @@ class LanguageModel:
         return sum(count for count, _ in self.layers)
 
     def passed_layers(self, *, decode: bool) -> float:
-        """Layers that a step passes, of two blocks each: a token that is written passes none of an encoder, and
-        attention across is a third block of a layer.
+        """Layers that a step passes, of two blocks each: a token that is written passes none of an encoder, attention
+        across is a third block of a layer, and what chooses the keys of sparse attention is as many small kernels as
+        the rest of a layer (14 beside its products in SGLang's nsa_indexer.py).
         """
-        each = ((count, layer.encoder, layer.cross is not None) for count, layer in self.layers)
-        return sum(0.0 if decode and encoder else count * (1.5 if across else 1.0) for count, encoder, across in each)
+        total = 0.0
+        for count, layer in self.layers:
+            if not (decode and layer.encoder):
+                indexed = layer.attention is not None and layer.attention.top_k > 0
+                total += count * (1.0 + 0.5 * (layer.cross is not None) + indexed)
+        return total
 
     def scoring_heads(self, *, decode: bool) -> float:
         """Query heads of all layers, each as often as it scores a step's attended tokens (`perfpass.llm.costs.Step`):

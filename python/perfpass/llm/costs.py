@@ -310,6 +310,12 @@ class Parallelism:
         return self.expert > 1 and self.attention_data > 1
 
 
+# Experts are chosen by a power law of this exponent, as measured kernels of them were loaded (aiconfigurator's
+# collector takes 1.01). Steps of gpt-oss-120b on B200 agree: with 32 requests they take 7.3 ms, in which what even
+# routing touches (64 %) could not be read even at peak beside all else; by this law it is 40 %.
+ROUTING_SKEW = 1.01
+
+
 @dataclass(frozen=True)
 class Step:
     """What passes the layers together, on one attention-data rank.
@@ -317,7 +323,7 @@ class Step:
     ``tokens``: new tokens; ``sequences``: requests among them whose next token is drawn; ``attended``: summed over the
     new tokens, the tokens that each attends to; ``cached``: summed over sequences, the cached tokens that are
     read; ``requests``: all requests with tokens in the step. ``decode``: one token per sequence (latent attention runs
-    absorbed).
+    absorbed). ``routing_skew``: exponent of the power law by which tokens choose experts; 0 is evenly.
     """
 
     tokens: Number
@@ -326,6 +332,7 @@ class Step:
     cached: Number
     requests: Number
     decode: bool
+    routing_skew: float = ROUTING_SKEW
 
     @classmethod
     def of_decode(cls, batch: Number, context: Number) -> Step:
@@ -527,7 +534,7 @@ def _experts(
     # The experts see the tokens of all attention-data ranks.
     tokens = step.tokens * parallelism.attention_data
     per_group = e.count / parallelism.expert
-    touched = per_group * expected_share(e, tokens)
+    touched = per_group * expected_share(e, tokens, step.routing_skew)
     elements = e.expert_elements / parallelism.expert_tensor
     visits = tokens * e.active / parallelism.expert
     work.add(count, flops=2 * elements * visits, weight_bytes=touched * elements * ELEMENT_BYTES[quantization.moe])
@@ -550,28 +557,22 @@ def _experts(
         parts["collectives"].add(count, message_bytes=tokens * row * share, messages=1, launches=1)
 
 
-# Experts are chosen by a power law of this exponent, as measured kernels of them were loaded (aiconfigurator's
-# collector takes 1.01). Steps of gpt-oss-120b on B200 agree: with 32 requests they take 7.3 ms, in which what even
-# routing touches (64 %) could not be read even at peak beside all else; by this law it is 40 %.
-ROUTING_SKEW = 1.01
-
-
-def expected_share(e: Experts, tokens: Number) -> Number:
-    """Share of the experts that ``tokens`` tokens touch, each routed by itself, by a power law (`ROUTING_SKEW`)."""
+def expected_share(e: Experts, tokens: Number, skew: float = ROUTING_SKEW) -> Number:
+    """Share of the experts that ``tokens`` tokens touch, each routed by itself, by a power law of exponent ``skew``."""
     import numpy as np
 
-    missed = 1 - _chosen(e.count, e.active)
+    missed = 1 - _chosen(e.count, e.active, skew)
     return (1 - missed ** np.asarray(tokens, float)[..., None]).mean(axis=-1)
 
 
 @lru_cache(maxsize=256)
-def _chosen(count: int, active: int) -> np.ndarray:
+def _chosen(count: int, active: int, skew: float) -> np.ndarray:
     """[count] the chance that a token goes to each of ``count`` experts, in order; their sum is ``active``, none is
     above 1.
     """
     import numpy as np
 
-    weights = np.arange(1, count + 1) ** -ROUTING_SKEW
+    weights = np.arange(1, count + 1) ** -skew
     certain = 0
     while True:  # those that every token goes to leave the rest to the others
         factor = (active - certain) / weights[certain:].sum() if certain < count else 0.0

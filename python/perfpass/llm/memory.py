@@ -402,7 +402,8 @@ def likely_sequences(
     held = whole if runtime == "trtllm" else context
     of_token = workspace_bytes(model, split, 1, sequences=0, element_bytes=quantization.activation_bytes)
     activations = of_token * np.minimum(CHUNK_TOKENS, whole)
-    weights, share = weight_bytes(model, split, quantization), filled_share(runtime, split.gpus)
+    weights = weight_bytes(model, split, quantization) + padding_bytes(model, split, quantization, device)
+    share = filled_share(runtime, split.gpus)
     free: Number
     if runtime == "sglang":
         free = whole_bytes(device, share) - weights

@@ -18,7 +18,7 @@ from perfpass.predictors.engine.events import Pool, Ran, run
 from perfpass.predictors.engine.requests import Requests
 from perfpass.predictors.engine.settings import EngineSettings
 from perfpass.predictors.kernels.network import CARD_BYTES_S
-from perfpass.predictors.serving.base import REQUEST_S
+from perfpass.predictors.serving.base import REQUEST_S, prompt_issued_s
 from perfpass.predictors.serving.first_token import prefix
 from perfpass.predictors.serving.prediction import Transformation
 from perfpass.predictors.serving.predictor import ServingPredictor
@@ -59,12 +59,13 @@ class Deployment:
     """Replicas of a served model as the events take them; ``prefill`` where it has replicas of its own.
 
     Ranks that attend to requests of their own (data-parallel attention) are replicas here: each has a queue and a
-    cache.
+    cache. ``issued_s``: what the host takes to issue a prompt, beside others' (`serving.base.prompt_issued_s`).
     """
 
     pool: Pool
     prefill: Pool | None = None
     transfer_s: Callable[[int], float] | None = None
+    issued_s: float = 0.0
 
     @classmethod
     def of(
@@ -77,6 +78,8 @@ class Deployment:
     ) -> Deployment:
         """The pools of ``serving``. Raises ArgumentError where weights leave no room for a cache."""
         length = serving.input_length + serving.output_length
+        constants = ServingPredictor.load().constants
+        issued_s = prompt_issued_s(model, serving, constants)
         steps: StepTime = Steps(model, device, serving)
         beside, held = NOTHING, device
         if switches:
@@ -85,7 +88,7 @@ class Deployment:
         decoding = replace(settings, max_sequences=serving.decode_batch or settings.max_sequences)
         pool = Pool(steps, decoding, room, serving.workers * serving.parallelism.attention_data)
         if serving.mode != "disagg" or serving.prefill is None:
-            return cls(pool)
+            return cls(pool, issued_s=issued_s)
         split, quantization = serving.prefill, serving.quantization
         apart = Pool(
             Steps(model, device, replace(serving, parallelism=split)),
@@ -93,12 +96,12 @@ class Deployment:
             cache_tokens(model, device, split, quantization, length),
             serving.prefill_workers * split.attention_data,
         )
-        fixed = ServingPredictor.load().constants[f"{prefix(True)}handover_s.{serving.runtime}"]
+        fixed = constants[f"{prefix(True)}handover_s.{serving.runtime}"]
 
         def transfer_s(tokens: int) -> float:
             return fixed + sequence_bytes(model, split, quantization, tokens) / CARD_BYTES_S
 
-        return cls(pool, apart, transfer_s)
+        return cls(pool, apart, transfer_s, issued_s)
 
     def run(
         self,
@@ -109,7 +112,9 @@ class Deployment:
         prefix_hit: float | None,
         schedule: tuple[tuple[float, int], ...] = (),
     ) -> Ran:
-        """All requests, with every step ``factor`` times as long; the others as of `events.run`."""
+        """All requests, with every step, and what its host issues, ``factor`` times as long; the others as of
+        `events.run`.
+        """
 
         def scaled(pool: Pool) -> Pool:
             return replace(pool, steps=Scaled(pool.steps, factor)) if factor != 1.0 else pool
@@ -121,7 +126,7 @@ class Deployment:
             transfer_s=self.transfer_s,
             router=router,
             prefix_hit=prefix_hit,
-            before_s=REQUEST_S,
+            before_s=REQUEST_S + factor * self.issued_s,
             schedule=schedule,
         )
 

@@ -221,7 +221,8 @@ def expected(
     Raises ArgumentError as `perfpass.predictors.engine.deployment.Deployment.of`.
     """
     taken = settings or settings_of(device, serving)
-    pool = Deployment.of(model, device, replace(serving, mode="agg", prefill=None), taken).pool
+    found = Deployment.of(model, device, replace(serving, mode="agg", prefill=None), taken)
+    pool, before_s = found.pool, REQUEST_S + found.issued_s
     each = rate_per_s / pool.replicas
     lengths = float(serving.input_length), float(serving.output_length)
-    return steady(pool.steps, taken, pool.cache_tokens, each, *lengths, before_s=REQUEST_S)
+    return steady(pool.steps, taken, pool.cache_tokens, each, *lengths, before_s=before_s)

@@ -9,7 +9,7 @@ the host takes, whatever the model's width. Fitted constants: `perfpass.training
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import astuple, dataclass, fields
+from dataclasses import astuple, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,8 @@ from perfpass.predictors.generation.features import link_bytes_s
 _SIXTEEN_BITS = 2.0
 # Of routing, ggml and eager PyTorch issue the parts one by one, about so many for each that fused kernels take.
 _ROUTING_LAUNCHES = 3.0
+# Tokens choose experts evenly: llama-bench and the engines' own benchmarks ask with random tokens.
+_ROUTING_SKEW = 0.0
 # A board's rate of integers over that of 16 bits, from which on it is one of those that sum in 16 bits twice as fast.
 _GEFORCE = 3.9
 # Tokens of a step from which on llama.cpp sends weights of the host to the device (ggml-cuda, min_batch_size).
@@ -230,7 +232,7 @@ def parts_of(
 ) -> Parts:  # fmt: skip
     """The work of a step, or of N steps of one model, over ``split`` devices; the stages of a pipeline add up."""
     stored = stored_as(model, precision)
-    work = step_costs(model, split, stored, step)
+    work = step_costs(model, split, stored, replace(step, routing_skew=_ROUTING_SKEW))
     bandwidth = device.memory_bandwidth_bytes_s
     packs = {name for name, w in work.parts.items() if ELEMENT_BYTES[w.precision] < _SIXTEEN_BITS}
     head = {"logits"} if stored.table_bytes < _SIXTEEN_BITS else set()  # files of llama.cpp pack it as well

@@ -63,9 +63,12 @@ STATED: tuple[Stated, ...] = (
     Stated("CUDA (GDDR)", _since_ampere, {"packed_flops": 0.28, "activations": 1.0}, packed=True),
     # 16 bits summed in 16 bits: 11,000 of Llama 2 7B in fp16 on an RTX 4090 (4766).
     Stated("CUDA (GDDR)", _graphed, {"flops": 0.62, "activations": 1.0}),
-    # A token is one CUDA graph from Ampere on. RTX 3090: 157 in q4_0, 58 in bf16 (15802, 14262); RTX 4090: 65 in bf16
-    # (15131); RTX 5090: 652 of 1 B in bf16 (24216).
-    Stated("CUDA (GDDR)", _graphed, {"weights": 0.95, "packed": 0.77, "kernel_s": 5e-7}, of="tokens"),
+    # A token is one CUDA graph from Ampere on, whose kernels still take their turns. RTX 3090: 157 in q4_0, 58 in bf16
+    # (15802, 14262); RTX 4090: 65 in bf16 (15131); of 1 B 744 in q4_0 on an RTX 3090, 652 in bf16 on an RTX 5090
+    # (20586, 24216). Mixtures, of some 30 kernels a layer: gpt-oss-20b 239 on an RTX 3090, 391 on an RTX Pro 6000
+    # (20586, 16991), Qwen3-30B-A3B in q4_0 206 on an RTX 4090 after 2,048 tokens, 212 on an RTX 5090 after 8,192
+    # (15631, 21086).
+    Stated("CUDA (GDDR)", _graphed, {"weights": 0.95, "packed": 0.77, "kernel_s": 1.5e-6}, of="tokens"),
     # 16 bits at the rate of the vectors: Llama 2 7B reaches 0.62 to 0.69 of that peak in 16 bits and 0.57 to 0.78 in 4,
     # M1 Pro to M4 Max, what passes memory beside it counted apart (3084, discussion 4167).
     Stated("Metal", _every, {"flops": 0.79, "packed_flops": 0.75}),

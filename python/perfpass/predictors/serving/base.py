@@ -275,7 +275,7 @@ def terms(
         server=np.full(rows, server),
         chunk=chunk,
         per_chunk=per_chunk,
-        width=np.full(rows, model.layer_count * model.hidden / first_token.HIDDEN),
+        width=np.full(rows, _width(model)),
         dense_bytes=np.full(rows, ELEMENT_BYTES[q.gemm]),
         expert_bytes=np.full(rows, ELEMENT_BYTES[q.moe if model.is_mixture else q.gemm]),
         unstated=np.full(rows, own and unstated),
@@ -337,6 +337,20 @@ def issued_s(model: LanguageModel, device: Device, serving: Serving) -> float:
     return float(costs.total("launches")) * overheads.EAGER_LAUNCH_S
 
 
+def prompt_issued_s(model: LanguageModel, serving: Serving, c: dict[str, float]) -> float:
+    """Seconds in which the host issues the kernels of a mixture's prompt one by one, for whoever is alone as for
+    others; 0 of a dense model, whose kernels are few and long: it hides behind them.
+    """
+    if not model.is_mixture:
+        return 0.0
+    own = serving.mode == "disagg" and serving.prefill is not None
+    return c[f"{first_token.prefix(own)}width_s.{serving.runtime}"] * _width(model)
+
+
+def _width(model: LanguageModel) -> float:
+    return model.layer_count * model.hidden / first_token.HIDDEN
+
+
 def _vllm_before(serving: Serving, release: tuple[int, ...]) -> bool:
     parts = serving.runtime_version.split(".")[: len(release)]
     if serving.runtime != "vllm" or len(parts) < len(release) or not all(p.isdecimal() for p in parts):
@@ -391,8 +405,7 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
     # A prompt's step waits for its host as others do. Without a server it waits for nobody but for the engine's own
     # part of its step.
     received = np.where(t.server, REQUEST_S + t.host, own["step_s"])
-    # A prompt's kernels are issued one by one, for whoever is alone as for others; of dense models, whose kernels are
-    # few and long, that hides behind them.
+    # As `prompt_issued_s`.
     issued = np.where(t.split, *(_first_own(t, c, split, "width_s") for split in (True, False))) * t.width
     received = received + np.where(t.server & (t.prefill[:, KINDS.index("experts")] > 0), issued, 0.0)
     start = received + np.where(t.split, handover, _beside(t) * step) + queue

@@ -13,7 +13,8 @@ from perfpass.llm.batch import StepTime
 from perfpass.llm.costs import Parallelism, Quantization, cache_bytes
 from perfpass.llm.memory import Beside, likely_sequences
 from perfpass.llm.serving import Serving
-from perfpass.predictors.serving.base import REQUEST_S, RUNTIMES
+from perfpass.predictors.serving.base import REQUEST_S, RUNTIMES, prompt_issued_s
+from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.predictors.step_time.steps import Steps
 
 
@@ -23,8 +24,8 @@ class Load:
 
     ``steps``: how long its steps take. Of a request: ``computed`` prompt tokens after ``cached`` ones that are found,
     ``output`` tokens, ``context`` in the cache on average while it decodes; ``busy_s`` of the GPU and ``fetch_s`` of
-    other parts before its prefill. ``wanted`` requests, of which ``most`` find room. ``tokens`` of a request in a
-    decode step. ``apart``: prefill has GPUs of its own.
+    other parts, its host among them, before its prefill. ``wanted`` requests, of which ``most`` find room. ``tokens``
+    of a request in a decode step. ``apart``: prefill has GPUs of its own.
     """
 
     steps: StepTime
@@ -89,14 +90,14 @@ class Deployment:
         quantization: Quantization | None = None,
     ) -> StepTime:
         """The steps of this deployment, or of another model, split or precision in its place."""
-        s = self.serving
-        serving = replace(
-            s,
-            parallelism=split or s.parallelism,
-            quantization=quantization or s.quantization,
-            runtime=s.runtime if s.runtime in RUNTIMES else RUNTIMES[0],
-        )
+        s = self._known()
+        serving = replace(s, parallelism=split or s.parallelism, quantization=quantization or s.quantization)
         return Steps(model or self.model, self.device, serving)
+
+    def _known(self) -> Serving:
+        """In a runtime whose steps are known."""
+        s = self.serving
+        return s if s.runtime in RUNTIMES else replace(s, runtime=RUNTIMES[0])
 
     def room(self, context: float, beside: Beside) -> float:
         """Requests of ``context`` tokens that find room on a rank with ``beside`` in its memory."""
@@ -119,6 +120,7 @@ class Deployment:
             context=context,
             wanted=max(s.concurrency / ranks, 1.0),
             most=self.room(context, Beside()),
+            fetch_s=prompt_issued_s(self.model, self._known(), ServingPredictor.load().constants),
             apart=s.mode == "disagg",
         )
 

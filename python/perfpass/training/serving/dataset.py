@@ -27,9 +27,11 @@ if TYPE_CHECKING:
 
 RECORDS = "serving.parquet"
 # Where a disaggregated row does not say how many workers it had, the base assumes the layouts that the other
-# rows have: under this load several small decode workers to one of prefill, above it one wide decode worker.
-_FEW_REQUESTS = 500
+# rows have: under this load several small decode workers to one of prefill, above it as many GPUs decode as do in the
+# middle of the layouts that its engine's rows state from there on (83 of SGLang's, 154 of TensorRT-LLM's).
+_FEW_REQUESTS = 250
 _SMALL_WORKERS = 3
+_DECODE_GPUS = {"sglang": 32, "trtllm": 16}
 _PROMPTS_PER_WORKER = 1000
 # Requests per GPU from which latent attention runs data-parallel in those layouts.
 _DATA_PARALLEL_FROM = 32
@@ -206,7 +208,9 @@ def _assumed(serving: Serving, row: Any, model: LanguageModel, device: Any) -> S
     while found.parallelism.gpus < _WIDEST and _short_of_room(model, device, found):
         p = found.parallelism
         found = replace(found, parallelism=Parallelism(p.tensor, p.pipeline, 2 * p.attention_data, 1, 2 * p.stage))
-    return found
+    if serving.concurrency < _FEW_REQUESTS or "gpus-as-split" in row.caveats:
+        return found
+    return replace(found, workers=max(1, round(_DECODE_GPUS.get(serving.runtime, 0) / found.parallelism.gpus)))
 
 
 def _short_of_room(model: LanguageModel, device: Any, serving: Serving) -> bool:
