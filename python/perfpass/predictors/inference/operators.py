@@ -94,8 +94,8 @@ _CACHE_SPEED = 2.5
 # V100, 1,270 GB/s on a T4). Boards of slow memory (L4, L40S) have many times its bandwidth there.
 _SM_CACHE_BYTES = 18.0
 _CACHED_SHARE = 0.5  # of the cache that an operator finds its inputs and outputs in
-# Of what HBM boards reach of their bandwidth (NeuSight's V100 and A100: 89 %) those with GDDR do (its T4, P4 and L4), and
-# the first HBM2 (its P100: 75 %).
+# Of what HBM boards reach of their bandwidth (NeuSight's V100 and A100: 89 %) those with GDDR do (its T4, P4 and L4),
+# and the first HBM2 (its P100: 75 %).
 _GDDR_SHARE, _FIRST_HBM2_SHARE = 0.88, 0.84
 _LEAST_S = 1e-12  # of an operator without work
 # Recurrent layers run step after step, and every step reads the recurrent weights again. A step's own time: 11 us at

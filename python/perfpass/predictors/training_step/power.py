@@ -2,10 +2,10 @@
 
 Watts grow in proportion to the first use of a board and slowly near its limit, in which the clock gives way: in the
 records of Zeus a ShuffleNet that waits for its host draws as good as nothing over rest, one that uses a quarter of the
-bandwidth two thirds of the rest of the limit, a BERT at two thirds of the peak nine tenths. With u the uses of the peak
-and of the bandwidth together, that is scale u / (u + half). At rest between kernels a board with HBM draws what it draws
-idle; one with GDDR keeps its memory at full clock, which takes a share of its limit beside. Three constants, fitted on
-training alone (`perfpass.training.training_step.power`).
+bandwidth two thirds of the rest of the limit, a BERT at two thirds of the peak nine tenths. With u the uses of peak and
+bandwidth together, that is scale u / (u + half). At rest between kernels a board with HBM draws what it draws idle; one
+with GDDR keeps its memory at full clock, which takes a share of its limit beside. Three constants, fitted on training
+alone (`perfpass.training.training_step.power`).
 """
 
 from __future__ import annotations

@@ -142,7 +142,7 @@ class StepPredictor(RatioTrees):
         return other
 
     def evidence(self, way: Way) -> str:
-        """By how many devices have records at the precision, and units for it or none as the board: several, one, none."""
+        """By how many devices, with units for the precision or without as the board, have records: several, one, none."""
         if self.unseen(way.device) != (1, True):
             return UNMEASURED
         name = _RUNS_AS.get(way.precision, way.precision)

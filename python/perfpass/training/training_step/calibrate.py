@@ -89,6 +89,6 @@ def unseen_devices(
 
 
 def _alike(device: str, precision: str, others: np.ndarray) -> int:
-    """How many boards of ``others`` [n] have units for a precision, or none, as ``device`` (`StepPredictor.evidence`)."""
+    """How many of ``others`` [n] have units for a precision, or none, as ``device`` has (`StepPredictor.evidence`)."""
     own = has_units(find_device(device), precision)
     return sum(has_units(find_device(str(name)), precision) == own for name in np.unique(others))

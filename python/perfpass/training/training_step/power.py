@@ -20,10 +20,10 @@ def fit(rows: Any) -> StepPower:
     """From rows with ``measured_w``, ``limit_w``, ``compute_use``, ``memory_use``, ``device`` and ``model`` (pandas).
 
     The middle of what is drawn over rest, over what the uses ask for of what the limit leaves; of what boards with GDDR
-    draw at rest, and of uses that ask for half, those with the least mean error (in logarithms). Then how far nine in ten lie from what follows, on
-    either side: where a handful of boards lie says nothing of the next one's side. Networks on boards count alike: as
-    few as they are, nine in ten of their like lie as far out as Student's t says, and a board that is not among n
-    others is wider by sqrt(1 + 1 / n).
+    draw at rest, and of uses that ask for half, those with the least mean error (in logarithms). Then how far nine in
+    ten lie from what follows, on either side: where a handful of boards lie says nothing of the next one's side.
+    Networks on boards count alike: as few as they are, nine in ten of their like lie as far out as Student's t says,
+    and a board that is not among n others is wider by sqrt(1 + 1 / n).
     """
     from scipy import stats
 
