@@ -173,3 +173,10 @@ def test_a_framework_says_that_eager_pytorch_takes_longer(capsys):
     for more, said in ((["--tp", "2"], "--tp has no meaning"), (["--lora-rank", "8"], "--lora-rank has no meaning")):
         assert main([*asked, "--framework", "eager", *more]) > 1
         assert said in capsys.readouterr().err
+
+
+def test_an_encoder_decoder_trains_as_the_network_that_predict_reads():
+    asked = {"precision": "amp", "optimizer": "adamw"}
+    found = train_answer("whisper-tiny", "rtx-3090", micro_batch=2, **asked).found
+    step = perfpass.predict("whisper-tiny", "rtx-3090", batch=2, mode="training", **asked)
+    assert found.step == step and found.step_s == step.latency_ms.scaled(1e-3, "s")

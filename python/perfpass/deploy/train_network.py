@@ -235,7 +235,9 @@ def train_network_cost(
 
 
 def is_language_model(model: Any) -> bool:
-    """Whether `perfpass.train_cost` reads it, which knows more layouts. Raises what reading the model raises."""
+    """Whether `perfpass.train_cost` reads it, which knows more layouts: decoders with attention alone. Others (Whisper,
+    T5, Mamba) train as any network. Raises what reading the model raises.
+    """
     from perfpass.llm.architecture import LanguageModel
     from perfpass.llm.configuration import language_model
 
@@ -244,10 +246,10 @@ def is_language_model(model: Any) -> bool:
     if not isinstance(model, (str, os.PathLike, Mapping)):  # a file's content, a graph, a module
         return False
     try:
-        language_model(model)
+        found = language_model(model)
     except UnsupportedError:
         return False
-    return True
+    return not (found.is_encoder_decoder or found.is_hybrid)
 
 
 def check_arguments(asked: Mapping[str, Any]) -> None:

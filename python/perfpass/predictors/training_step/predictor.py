@@ -142,7 +142,7 @@ class StepPredictor(RatioTrees):
         return other
 
     def evidence(self, way: Way) -> str:
-        """By how many devices, with units for the precision or without as the board, have records: several, one, none."""
+        """By how many devices with records at the precision, and with or without units for it as the board."""
         if self.unseen(way.device) != (1, True):
             return UNMEASURED
         name = _RUNS_AS.get(way.precision, way.precision)
