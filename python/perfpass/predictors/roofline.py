@@ -180,11 +180,11 @@ def sustained_flops(device: Device, precision: str) -> float:
 
 
 def has_units(device: Device, precision: str) -> bool:
-    """Whether a board multiplies at a precision of `RATES` in units of its own, and not by those of fp32 or a token few
-    (fp16 on Pascal, a 64th of fp32's rate; fp64 on boards for graphics, a 32nd).
+    """Whether a board multiplies at a precision of `RATES` in units for it, and not in those of fp32, as libraries choose
+    where it has none or a token few (fp16 on Pascal, a 64th of fp32's rate; `sustained_flops`). fp64 runs in its own.
     """
     rate = RATES.get(precision, precision)
-    return device.peak_flops.get(rate, 0.0) >= device.peak_flops["fp32"] / 4
+    return rate == "fp64" or device.peak_flops.get(rate, 0.0) >= device.peak_flops["fp32"]
 
 
 def fed_flops(device: Device, precision: str) -> float:
