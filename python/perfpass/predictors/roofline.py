@@ -180,8 +180,8 @@ def sustained_flops(device: Device, precision: str) -> float:
 
 
 def has_units(device: Device, precision: str) -> bool:
-    """Whether a board multiplies at a precision of `RATES` in units for it, and not in those of fp32, as libraries choose
-    where it has none or a token few (fp16 on Pascal, a 64th of fp32's rate; `sustained_flops`). fp64 runs in its own.
+    """Whether a board multiplies at a precision of `RATES` in units for it, and not in those of fp32, as libraries
+    choose where it has none or a token few (fp16 on Pascal, a 64th of fp32's rate; `sustained_flops`). fp64 has some.
     """
     rate = RATES.get(precision, precision)
     return rate == "fp64" or device.peak_flops.get(rate, 0.0) >= device.peak_flops["fp32"]
