@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfpass.deploy import train_arguments
-from perfpass.deploy.training_run import RunCost, Searched, cells, run_cost, step_energy_j
+from perfpass.deploy.training_run import RunCost, Searched, cells, energy_cells, run_cost, step_energy_j
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.llm.architecture import LanguageModel
@@ -117,7 +117,7 @@ class TrainCost:
             ("tokens", *cells(self.tokens_per_s)),
             ("of a device", *cells(_scaled(self.tokens_per_s, 1 / self.devices))),
             ("power each", *cells(found.power_w)),
-            ("a step takes", *cells(self.step_energy_j)),
+            ("a step takes", *energy_cells(self.step_energy_j)),
             ("memory each", *interval(found.in_use.median, found.in_use.low, found.in_use.high, "byte")),
         ]
         rows += RunCost(self.hours, self.energy_j, self.usd, self.carbon_g).cells()

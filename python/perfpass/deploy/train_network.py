@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.declared import Choice, Kind, Number, Text
 from perfpass.deploy.train_network_memory import Held, held
-from perfpass.deploy.training_run import RunCost, cells, run_cost, step_energy_j
+from perfpass.deploy.training_run import RunCost, cells, energy_cells, run_cost, step_energy_j
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph.optimizers import OPTIMIZERS
@@ -154,7 +154,7 @@ class NetworkTrainCost:
             ("step", *interval(step.median, step.low, step.high, "s")),
             ("samples", *cells(self.samples_per_s)),
             ("power each", *cells(self.power_w)),
-            ("a step takes", *cells(self.step_energy_j)),
+            ("a step takes", *energy_cells(self.step_energy_j)),
             ("memory each", *interval(memory.median, memory.low, memory.high, "byte")),
             *self.cost.cells(),
         ]

@@ -96,6 +96,11 @@ def cells(value: Interval) -> tuple[str, str, str]:
     return digits(value.median), value.unit, f"{digits(value.low)} to {digits(value.high)}"
 
 
+def energy_cells(joules: Interval) -> tuple[str, str, str]:
+    """The same of joules, in kJ from ten thousand on."""
+    return cells(joules.scaled(1e-3, "kJ") if joules.median >= 1e4 else joules)
+
+
 @dataclass(frozen=True)
 class Searched(ABC, Generic[Cost]):
     """What a search over layouts found: ``best`` first, all that fit; ``others`` do not fit, the nearest first.
