@@ -385,8 +385,7 @@ def moving_s(moved: np.ndarray, family: int, device: Device) -> np.ndarray:
 def _moving_s(moved: np.ndarray, share: np.ndarray | float, device: Device, cache_speed: float) -> np.ndarray:
     """[R] seconds that ``moved`` bytes [R] take at ``share`` [R] of the bandwidths of memory and cache."""
     resident = np.minimum(1.0, _CACHED_SHARE * device.l2_bytes / np.maximum(moved, 1.0))
-    reached = _reached_bytes_s(device) * share
-    return np.asarray(moved * (1.0 - resident * (1.0 - 1.0 / cache_speed)) / reached)
+    return np.asarray(moved * (1.0 - resident * (1.0 - 1.0 / cache_speed)) / (_reached_bytes_s(device) * share))
 
 
 def _reached_bytes_s(device: Device) -> float:
@@ -475,12 +474,13 @@ def for_core(way: Way) -> dict[str, Any]:
     # A row of each family, none of them larger than what libraries have depthwise kernels for.
     rows = SimpleNamespace(op_class=np.where(_CONVOLUTIONS, _CONVOLUTION, 0), kernel_area=np.full(len(kind), 9))
     speed, fed, on_matrix = _speeds(rows, way, kind, engine=True, generic=1.0)
+    bandwidth = _reached_bytes_s(way.device)
     return {
         "speed": speed,
         "fed": fed,
         "on_matrix": on_matrix,
         "product": _PRODUCTS,
-        "bandwidth": _reached_bytes_s(way.device) * _SHARES[:, 2],
+        "bandwidth": bandwidth * _SHARES[:, 2],
         "kept": np.where(np.isin(kind, _KEPT), _FUSED_KEPT if way.runtime in FUSING else 1.0, 1.0),
         "folded": np.arange(len(OPERATORS)) == (_BATCH_NORM if way.runtime in FUSING else -1),
         "joined": JOINED & (way.runtime in FUSING),
@@ -499,7 +499,7 @@ def for_core(way: Way) -> dict[str, Any]:
         "cache_speed": _cache_speed(way.device),
         "least_s": _LEAST_S,
         "step_s": _step_s(way),
-        "step_bandwidth": reached * _STEP_SHARE,
+        "step_bandwidth": bandwidth * _STEP_SHARE,
         "sms": max(way.device.sm_count, 1),
         "smoothness": SMOOTHNESS,
     }
