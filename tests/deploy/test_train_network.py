@@ -9,6 +9,7 @@ import pytest
 
 import perfpass
 from perfpass.cli import main
+from perfpass.deploy.train_answer import train_answer
 from perfpass.devices import device
 from perfpass.errors import ArgumentError
 from perfpass.interval import Interval
@@ -128,3 +129,54 @@ def test_epochs_of_a_language_model_are_tokens(capsys):
     asked = ["train-cost", "gpt2", "--device", "a100", "--sequence", "1024", "--json"]
     assert main([*asked, "--samples", "1000", "--epochs", "3"]) == 0
     assert json.loads(capsys.readouterr().out)["tokens"] == 3 * 1000 * 1024
+
+
+PLAIN = [
+    *(("resnet18", where, how) for where in ("a100", "rtx-4090", "v100-16gb", "mi300x") for how in ("amp", "fp32")),
+    *(("mobilenet_v2", where, "amp") for where in ("h100", "t4")),
+    ("mobilenet_v2", "cpu", "fp32"),
+    *(("gpt2", where, how) for where, how in (("h100", "amp_bf16"), ("rtx-3090", "fp32"))),
+]
+
+
+@pytest.mark.parametrize(("model", "where", "how"), PLAIN)
+def test_both_commands_answer_the_same_plain_question_alike(model, where, how):
+    """Seconds, watts, bytes and joules, their bounds too; of a language model, where the framework is eager PyTorch."""
+    of_words = {"framework": "eager", "sequence": 128} if model == "gpt2" else {}
+    dims = {"sequence": 128} if of_words else None
+    step = perfpass.predict(
+        model, where, batch=4, precision=how, optimizer="adamw", mode="training", dims=dims, calibration=False
+    )
+    found = train_answer(
+        model, where, micro_batch=4, precision=how, optimizer="adamw", samples=400, calibration=False, **of_words
+    ).found
+    same = [
+        (found.step_s.scaled(1e3, "ms"), step.latency_ms),
+        (found.power_w, step.power_w),
+        (found.memory_in_use_bytes, step.peak_memory_bytes),
+        (found.step_energy_j, step.energy_j),
+        (found.cost.energy_j.scaled(1 / 100, "J"), step.energy_j),
+    ]
+    for ours, theirs in same:
+        for bound in ("median", "low", "high"):
+            assert getattr(ours, bound) == pytest.approx(getattr(theirs, bound), rel=1e-9)
+
+
+def test_a_framework_says_that_eager_pytorch_takes_longer(capsys):
+    asked = ["train-cost", "gpt2", "--device", "a100", "--sequence", "256", "--precision", "amp", "--json"]
+    main(asked)
+    fused = json.loads(capsys.readouterr().out)
+    assert any("--framework eager" in note for note in fused["notes"])
+    main([*asked, "--framework", "eager", "--tokens", "1M"])
+    eager = json.loads(capsys.readouterr().out)
+    assert eager["step_s"]["median"] > fused["step_s"]["median"] and eager["samples"] == 1e6 / 256
+    for more, said in ((["--tp", "2"], "--tp has no meaning"), (["--lora-rank", "8"], "--lora-rank has no meaning")):
+        assert main([*asked, "--framework", "eager", *more]) > 1
+        assert said in capsys.readouterr().err
+
+
+def test_an_encoder_decoder_trains_as_the_network_that_predict_reads():
+    asked = {"precision": "amp", "optimizer": "adamw"}
+    found = train_answer("whisper-tiny", "rtx-3090", micro_batch=2, **asked).found
+    step = perfpass.predict("whisper-tiny", "rtx-3090", batch=2, mode="training", **asked)
+    assert found.step == step and found.step_s == step.latency_ms.scaled(1e-3, "s")

@@ -49,6 +49,29 @@ def test_sizes_on_two_sides_of_a_rung_are_in_order_whatever_was_found_there(rows
         assert a <= b + 1e-12
 
 
+@given(
+    steps(3, 3),
+    st.lists(st.integers(1, 1 << 14), min_size=2, max_size=2),
+    st.lists(st.floats(0, 3), min_size=6, max_size=6),
+)
+def test_bounds_on_two_sides_of_a_rung_are_in_order_whatever_their_widths(rows, sizes, own):
+    rungs = ladder.isotonic(np.array(rows[:1]))
+    widths = np.abs(np.array(rows[1:]))
+    small, large = sorted(sizes)
+    found = []
+    for size, (asked, below, above) in zip((small, large), np.reshape(own, (2, 3)), strict=True):
+        at = np.flatnonzero(size == ladder.RUNGS)
+        if at.size:  # what is asked on a rung is what stands there
+            asked, below, above = rungs[0, at[0]], widths[0, at[0]], widths[1, at[0]]
+        low, high = (np.append(side, last)[None] for side, last in ((-widths[0], -below), (widths[1], above)))
+        one = ladder.seconds(np.array([asked]), rungs, low, high, np.array([size]))
+        found.append([float(np.log(one[name][0])) for name in ("low_s", "median_s", "high_s")])
+    (least, middle, most), above = found
+    assert least <= middle <= most
+    if any(small <= rung <= large for rung in ladder.RUNGS):
+        assert all(a <= b + 1e-9 for a, b in zip(found[0], above, strict=True))
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(("read", "asked"), [(1, 64), (8, 1), (64, 3)])
 def test_a_table_at_another_batch_is_the_one_that_would_have_been_read(model, read, asked):

@@ -12,10 +12,11 @@ import pytest
 
 from perfpass.devices import device
 from perfpass.errors import ArtefactError
-from perfpass.predictors.training_step.power import StepPower, resting_w
+from perfpass.predictors.training_step.power import StepPower, asked, resting_w
 from perfpass.training.training_step import power
 
-KNOWN = StepPower(0.95, 0.1, 0.8, 1.3)
+KNOWN = StepPower(0.95, 0.1, 0.8, 1.3, 0.3)
+HALF = 0.25
 
 
 def rows(awake=0.0):
@@ -26,7 +27,7 @@ def rows(awake=0.0):
     for name, off in (("a40", 0.9), ("p100-pcie-16gb", 1.0), ("quadro-rtx-6000", 1.05), ("v100-sxm2-16gb", 1.1)):
         compute, memory = generator.uniform(0.05, 0.5, 20), generator.uniform(0.05, 0.3, 20)
         rest = resting_w(device(name), 200.0, awake)
-        watts = rest + off * 0.8 * np.sqrt(compute + memory) * (200.0 - rest)
+        watts = rest + off * 0.8 * asked(compute + memory, HALF) * (200.0 - rest)
         values = {"limit_w": 200.0, "compute_use": compute, "memory_use": memory, "measured_w": watts}
         parts.append(pandas.DataFrame({"device": name, "model": "resnet50", **values}))
     return pandas.concat(parts, ignore_index=True)
@@ -42,7 +43,7 @@ def test_watts_lie_between_idle_and_the_limit_and_grow_with_use(name):
     # What a step uses comes on top of what the board draws without one.
     drawn = KNOWN.predict(board, np.array([0.04]), np.array([0.0])).median
     rest = board.idle_power_w + (0.0 if name == "h100" else 0.1 * board.power_limit_w)
-    assert drawn == pytest.approx(rest + 0.95 * 0.2 * (board.power_limit_w - rest))
+    assert drawn == pytest.approx(rest + 0.95 * 0.04 / 0.34 * (board.power_limit_w - rest))
 
 
 def test_watts_of_a_vendor_that_nobody_measured_are_wider():
@@ -56,7 +57,7 @@ def test_watts_of_a_vendor_that_nobody_measured_are_wider():
 
 def test_the_constant_is_the_middle_of_what_the_boards_draw():
     found = power.fit(rows())
-    assert found.scale == pytest.approx(0.8 * 1.025, rel=0.04)
+    assert found.scale * asked(np.array(0.4), found.half) == pytest.approx(0.82 * asked(np.array(0.4), HALF), rel=0.04)
     assert found.low < 0.9 < 1.05 < found.high
     assert found.awake == pytest.approx(0.0, abs=0.03)
 
@@ -91,8 +92,11 @@ def test_the_watts_of_a_board_come_from_the_others():
 
 def test_it_is_kept_in_an_artefact_and_what_is_none_is_refused():
     assert StepPower.from_dict(KNOWN.to_dict()) == KNOWN
-    older = {name: value for name, value in KNOWN.to_dict().items() if name != "awake"}
-    assert StepPower.from_dict(older) == replace(KNOWN, awake=0.0)
+    older = {name: value for name, value in KNOWN.to_dict().items() if name not in ("awake", "half")}
+    assert StepPower.from_dict(older) == replace(KNOWN, awake=0.0, half=0.0)
+    board, one = device("h100"), np.array([0.04])
+    drawn = StepPower.from_dict(older).predict(board, one, 0 * one).median  # by the root, as it was fitted
+    assert drawn == pytest.approx(board.idle_power_w + 0.95 * 0.2 * (board.power_limit_w - board.idle_power_w))
     for broken in ({}, {"scale": 1.0, "low": "x", "high": 2.0}):
         with pytest.raises(ArtefactError, match="power"):
             StepPower.from_dict(broken)

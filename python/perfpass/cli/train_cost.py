@@ -85,7 +85,9 @@ def add(commands: Any) -> None:
     command.add_argument("--schedule", metavar="S", help="of a pipeline: 1f1b (default), zb_h1, zb_h2")
     command.add_argument("--attention", metavar="A", help="flash or unfused (default: flash)")
     command.add_argument("--loss", metavar="L", help="parallel, eager, fused, scripted (default: the framework's)")
-    command.add_argument("--framework", metavar="F", help="megatron (default), torch, deepspeed, other")
+    command.add_argument(
+        "--framework", metavar="F", help="megatron (default), torch, deepspeed, other; eager: as predict"
+    )
     command.add_argument("--lora-rank", type=whole_number, metavar="N", help="train adapters of this rank alone")
     command.add_argument("--lora-targets", type=texts, metavar="T,T", help="what they adapt (default: query,value)")
     command.add_argument("--frozen", metavar="Q", help="weights beside adapters: none (16 bits, default), int8, nf4")

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
 
 _SEQUENCE = 4096  # of `perfpass.train_cost`
+EAGER = "eager"  # a framework beside those of `perfpass.train_cost`: a language model is a network like any other
 _OF_NETWORKS = ("layout", "dims", "input_shape")
 _OF_BOTH = (
     *("gpus", "micro_batch", "global_batch", "precision", "optimizer", "sharding", "recompute", "offload"),
@@ -61,8 +62,9 @@ def train_answer(
     """What training ``model`` takes; with ``advise``, or where it does not fit, also what takes less memory.
 
     ``asked``: as of `perfpass.train_cost` for a language model, else of `perfpass.train_network_cost`; with them
-    ``samples`` of an epoch and ``epochs``. ``notes`` stand after those of a language model's answer; ``named`` as of
-    `arguments`.
+    ``samples`` of an epoch and ``epochs``. A language model in the framework "eager" is a network: the step is that of
+    `perfpass.predict` with mode="training", ``sequence`` a dimension of its input. ``notes`` stand after those of a
+    language model's answer; ``named`` as of `arguments`.
 
     Raises ArgumentError for what has no meaning of the model, and what either function raises.
     """
@@ -128,7 +130,9 @@ def arguments(model: Any, asked: dict[str, Any], named: Callable[[str], str] = s
     samples = _samples(asked.pop("samples", None), asked.pop("epochs", None), named)
     if samples is not None and "tokens" in asked:
         raise ArgumentError(f"{named('tokens')} and {named('samples')} both say how long the run is; give one of them")
-    if not is_language_model(model):
+    if eager := asked.get("framework") == EAGER:
+        samples = _as_network(asked, samples, named)
+    if eager or not is_language_model(model):
         others = [name for name in asked if name not in (*_OF_NETWORKS, *_OF_BOTH)]
         _refuse(asked, others, f"{_called(model)} is no language model whose layouts are known", named)
         return False, asked if samples is None else asked | {"samples": samples}
@@ -138,6 +142,19 @@ def arguments(model: Any, asked: dict[str, Any], named: Callable[[str], str] = s
     if samples is not None:
         asked["tokens"] = samples * asked.get("sequence", _SEQUENCE)
     return True, asked
+
+
+def _as_network(asked: dict[str, Any], samples: float | None, named: Callable[[str], str]) -> float | None:
+    """Turns what was ``asked`` of a language model into the words of networks; returns the samples of the run."""
+    del asked["framework"]
+    sequence, tokens = asked.pop("sequence", None), asked.pop("tokens", None)
+    if sequence is not None:
+        asked["dims"] = {"sequence": sequence} | dict(asked.get("dims") or {})
+    if tokens is None:
+        return samples
+    if sequence is None:
+        raise ArgumentError(f"{named('tokens')} of an eager step need its length; give {named('sequence')}")
+    return float(tokens / sequence)
 
 
 def _samples(samples: float | None, epochs: float | None, named: Callable[[str], str]) -> float | None:

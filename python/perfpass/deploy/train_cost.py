@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from perfpass.deploy import train_arguments
-from perfpass.deploy.training_run import RunCost, Searched, cells, run_cost
+from perfpass.deploy.training_run import RunCost, Searched, cells, energy_cells, run_cost, step_energy_j
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.llm.architecture import LanguageModel
@@ -71,6 +71,11 @@ class TrainCost:
         median, low, high = (self.tokens_per_step / s for s in (step.median, step.high, step.low))
         return Interval(median, low, high, "tokens/s")
 
+    @property
+    def step_energy_j(self) -> Interval:
+        """Of one step, over all devices."""
+        return step_energy_j(self.predicted.step_s, self.predicted.power_w, self.devices)
+
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
         found, memory = self.predicted, self.predicted.memory
@@ -95,6 +100,7 @@ class TrainCost:
             "tokens_per_s": _plain(self.tokens_per_s),
             "mfu": found.mfu,
             "power_w_of_a_device": _plain(found.power_w),
+            "step_energy_j": _plain(self.step_energy_j),
             "tokens": self.tokens,
             **{name: None if value is None else _plain(value) for name, value in optional.items()},
             "why": list(found.why),
@@ -111,6 +117,7 @@ class TrainCost:
             ("tokens", *cells(self.tokens_per_s)),
             ("of a device", *cells(_scaled(self.tokens_per_s, 1 / self.devices))),
             ("power each", *cells(found.power_w)),
+            ("a step takes", *energy_cells(self.step_energy_j)),
             ("memory each", *interval(found.in_use.median, found.in_use.low, found.in_use.high, "byte")),
         ]
         rows += RunCost(self.hours, self.energy_j, self.usd, self.carbon_g).cells()
@@ -202,7 +209,8 @@ def train_cost(
     over ``sharding_group`` ranks (0: all). ``expert_tensor``: ranks that share an expert (0: by ``expert``).
     ``global_batch``: sequences of a step (default: one micro-batch a replica). ``precision``: bf16 (default; fp16
     where the device has no bf16), fp16, fp8, nvfp4 (products alone; master copies in single precision), amp, bf16_true,
-    fp32. ``framework``: megatron, torch, deepspeed, other. ``lora_rank``: adapters on ``lora_targets``, the rest
+    fp32. ``framework``: megatron, torch, deepspeed, other, all with fused kernels; eager PyTorch's step is that of
+    `perfpass.train_network_cost`. ``lora_rank``: adapters on ``lora_targets``, the rest
     ``frozen`` as none (16 bits), int8, nf4 or nf4_double; ``dora``: with magnitudes. ``recompute``: none, selective,
     full, offloaded (full, layers' inputs wait on the host). ``offload``: none, states (of the optimizer), optimizer
     (gradients, too, but of Megatron-LM), parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
@@ -263,7 +271,8 @@ def train_cost(
         found.step_s, found.power_w, steps, board, gpus,
         region=region, carbon_intensity=carbon_intensity, pue=pue, price_table=price_table,
     )  # fmt: skip
-    notes = (*corrected, *(_UNSURE[name] for name in found.why), *_uncounted(recipe, framework), *cost.notes)
+    plain = (_FUSED,) if gpus == 1 and recipe.adapter is None else ()
+    notes = (*corrected, *(_UNSURE[name] for name in found.why), *plain, *_uncounted(recipe, framework), *cost.notes)
     return TrainCost(
         model=read.name,
         device=board.id,
@@ -293,6 +302,10 @@ def _gradient_bytes(framework: str, precision: str, sharding: str | None) -> flo
     )
 
 
+_FUSED = (
+    "a training framework's step: norms, gates and loss are fused or compiled. Eager PyTorch, as `perfpass predict "
+    "--mode training` tells it, takes longer: --framework eager"
+)
 _UNSURE = {
     "vendor": "no training of a language model was measured on a board of this vendor, nor the watts of any step: the "
     "intervals are far wider",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.declared import Choice, Kind, Number, Text
 from perfpass.deploy.train_network_memory import Held, held
-from perfpass.deploy.training_run import RunCost, cells, run_cost
+from perfpass.deploy.training_run import RunCost, cells, energy_cells, run_cost, step_energy_j
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.graph.optimizers import OPTIMIZERS
@@ -97,6 +97,11 @@ class NetworkTrainCost:
         return self.step_s.inverse(self.global_batch, "samples/s")
 
     @property
+    def step_energy_j(self) -> Interval:
+        """Of one step, over all devices."""
+        return step_energy_j(self.step_s, self.power_w, self.devices)
+
+    @property
     def fits(self) -> bool:
         """Whether it fits with nine chances in ten."""
         return self.fits_probability >= 0.9
@@ -108,6 +113,7 @@ class NetworkTrainCost:
             "samples_per_s": self.samples_per_s,
             "memory_in_use_bytes_of_a_device": self.memory_in_use_bytes,
             "power_w_of_a_device": self.power_w,
+            "step_energy_j": self.step_energy_j,
         }
         run = {name: getattr(self.cost, name) for name in ("hours", "energy_j", "usd", "carbon_g")}
         return {
@@ -148,6 +154,7 @@ class NetworkTrainCost:
             ("step", *interval(step.median, step.low, step.high, "s")),
             ("samples", *cells(self.samples_per_s)),
             ("power each", *cells(self.power_w)),
+            ("a step takes", *energy_cells(self.step_energy_j)),
             ("memory each", *interval(memory.median, memory.low, memory.high, "byte")),
             *self.cost.cells(),
         ]
@@ -228,7 +235,9 @@ def train_network_cost(
 
 
 def is_language_model(model: Any) -> bool:
-    """Whether `perfpass.train_cost` reads it, which knows more layouts. Raises what reading the model raises."""
+    """Whether `perfpass.train_cost` reads it, which knows more layouts: decoders with attention alone. Others (Whisper,
+    T5, Mamba) train as any network. Raises what reading the model raises.
+    """
     from perfpass.llm.architecture import LanguageModel
     from perfpass.llm.configuration import language_model
 
@@ -237,10 +246,10 @@ def is_language_model(model: Any) -> bool:
     if not isinstance(model, (str, os.PathLike, Mapping)):  # a file's content, a graph, a module
         return False
     try:
-        language_model(model)
+        found = language_model(model)
     except UnsupportedError:
         return False
-    return True
+    return not (found.is_encoder_decoder or found.is_hybrid)
 
 
 def check_arguments(asked: Mapping[str, Any]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from perfpass.deploy import carbon, money
 from perfpass.errors import DeviceError
 from perfpass.prediction import Interval
+from perfpass.predictors.estimate import Bounds, energy_j
 from perfpass.text import columns, digits
 
 if TYPE_CHECKING:
@@ -45,6 +46,12 @@ class RunCost:
         return found
 
 
+def step_energy_j(step_s: Interval, power_w: Interval, gpus: int) -> Interval:
+    """Joules of one step of all ``gpus``, each of which draws ``power_w``: by the rule of `perfpass.predict`."""
+    joules = energy_j(Bounds.of(step_s.scaled(1e3, "ms")), Bounds.of(power_w))
+    return joules.scaled(float(gpus)).interval(0, "J")
+
+
 def run_cost(
     step_s: Interval,
     power_w: Interval,
@@ -64,9 +71,7 @@ def run_cost(
     if steps is None:
         return RunCost()
     hours = step_s.scaled(steps / 3600, "h")
-    spent = step_s.scaled(steps, "s")
-    median, low, high = (gpus * getattr(power_w, n) * getattr(spent, n) for n in ("median", "low", "high"))
-    energy = Interval(median, low, high, "J")
+    energy = step_energy_j(step_s, power_w, gpus).scaled(steps, "J")
     usd, notes = _paid(board, hours, gpus, price_table)
     emitted = None
     if region is not None or carbon_intensity is not None:
@@ -89,6 +94,11 @@ def _paid(
 def cells(value: Interval) -> tuple[str, str, str]:
     """Median, unit and bounds as they are shown."""
     return digits(value.median), value.unit, f"{digits(value.low)} to {digits(value.high)}"
+
+
+def energy_cells(joules: Interval) -> tuple[str, str, str]:
+    """The same of joules, in kJ from ten thousand on."""
+    return cells(joules.scaled(1e-3, "kJ") if joules.median >= 1e4 else joules)
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,9 @@ _CACHE_SPEED = 2.5
 # V100, 1,270 GB/s on a T4). Boards of slow memory (L4, L40S) have many times its bandwidth there.
 _SM_CACHE_BYTES = 18.0
 _CACHED_SHARE = 0.5  # of the cache that an operator finds its inputs and outputs in
-_GDDR_SHARE = 0.88  # of what HBM boards reach of their bandwidth (NeuSight's T4, P4 and L4)
+# Of what HBM boards reach of their bandwidth (NeuSight's V100 and A100: 89 %) those with GDDR do (its T4, P4 and L4),
+# and the first HBM2 (its P100: 75 %).
+_GDDR_SHARE, _FIRST_HBM2_SHARE = 0.88, 0.84
 _LEAST_S = 1e-12  # of an operator without work
 # Recurrent layers run step after step, and every step reads the recurrent weights again. A step's own time: 11 us at
 # 256 units on a GTX 1080 Ti; the 139 to 234 us with 1,536 to 2,816 units on a TITAN Xp are within 30 % of this and the
@@ -395,8 +397,14 @@ def moving_s(moved: np.ndarray, family: int, device: Device) -> np.ndarray:
 def _moving_s(moved: np.ndarray, share: np.ndarray | float, device: Device, cache_speed: float) -> np.ndarray:
     """[R] seconds that ``moved`` bytes [R] take at ``share`` [R] of the bandwidths of memory and cache."""
     resident = np.minimum(1.0, _CACHED_SHARE * device.l2_bytes / np.maximum(moved, 1.0))
-    reached = sustained_bandwidth(device) * (1.0 if device.memory_type.upper().startswith("HBM") else _GDDR_SHARE)
-    return np.asarray(moved * (1.0 - resident * (1.0 - 1.0 / cache_speed)) / (reached * share))
+    return np.asarray(moved * (1.0 - resident * (1.0 - 1.0 / cache_speed)) / (_reached_bytes_s(device) * share))
+
+
+def _reached_bytes_s(device: Device) -> float:
+    """Of the device's memory, by kinds of memory that were measured."""
+    if not device.memory_type.upper().startswith("HBM"):
+        return _GDDR_SHARE * sustained_bandwidth(device)
+    return (_FIRST_HBM2_SHARE if device.architecture == "pascal-gp100" else 1.0) * sustained_bandwidth(device)
 
 
 def _step_bytes(table: OperatorColumns) -> np.ndarray:
@@ -478,14 +486,13 @@ def for_core(way: Way) -> dict[str, Any]:
     # A row of each family, none of them larger than what libraries have depthwise kernels for.
     rows = SimpleNamespace(op_class=np.where(_CONVOLUTIONS, _CONVOLUTION, 0), kernel_area=np.full(len(kind), 9))
     speed, fed, on_matrix = _speeds(rows, way, kind, engine=True, generic=1.0)
-    reached = sustained_bandwidth(way.device)
-    reached *= 1.0 if way.device.memory_type.upper().startswith("HBM") else _GDDR_SHARE
+    bandwidth = _reached_bytes_s(way.device)
     return {
         "speed": speed,
         "fed": fed,
         "on_matrix": on_matrix,
         "product": _PRODUCTS,
-        "bandwidth": reached * _SHARES[:, 2],
+        "bandwidth": bandwidth * _SHARES[:, 2],
         "kept": np.where(np.isin(kind, _KEPT), _FUSED_KEPT if way.runtime in FUSING else 1.0, 1.0),
         "folded": np.arange(len(OPERATORS)) == (_BATCH_NORM if way.runtime in FUSING else -1),
         "joined": JOINED & (way.runtime in FUSING),
@@ -505,7 +512,7 @@ def for_core(way: Way) -> dict[str, Any]:
         "cache_speed": _cache_speed(way.device),
         "least_s": _LEAST_S,
         "step_s": _step_s(way),
-        "step_bandwidth": reached * _STEP_SHARE,
+        "step_bandwidth": bandwidth * _STEP_SHARE,
         "sms": max(way.device.sm_count, 1),
         "smoothness": SMOOTHNESS,
     }

@@ -69,14 +69,16 @@ def seconds(
     """[N] median and bounds of the time at ``batch`` [N], from log seconds there and on the rungs.
 
     ``low`` and ``high``: log bounds on the rungs, and in the last column there. A larger batch takes no less time, so
-    that its upper bound holds for a smaller one too, and the lower bound of a smaller one for it.
+    that its upper bound holds for a smaller one too, and the lower bound of a smaller one for it: on the rungs both
+    bounds are nondecreasing so, and what is asked is held between them as the median is, also where its own width
+    shrinks faster than its time grows.
     """
     steps = rungs.shape[1]
     median = held(asked, batch, rungs)
-    under = np.where(batch[:, None] >= RUNGS, rungs + low[:, :steps], -np.inf).max(axis=1)
-    over = np.where(batch[:, None] <= RUNGS, rungs + high[:, :steps], np.inf).min(axis=1)
+    under = np.maximum.accumulate(rungs + low[:, :steps], axis=1)
+    over = np.minimum.accumulate((rungs + high[:, :steps])[:, ::-1], axis=1)[:, ::-1]
     return {
         "median_s": np.exp(median),
-        "low_s": np.exp(np.maximum(median + low[:, -1], under)),
-        "high_s": np.exp(np.minimum(median + high[:, -1], over)),
+        "low_s": np.exp(np.minimum(held(median + low[:, -1], batch, under), median)),
+        "high_s": np.exp(np.maximum(held(median + high[:, -1], batch, over), median)),
     }

@@ -73,15 +73,18 @@ def recorded(
     from perfpass.errors import PerfPassError
     from perfpass.graph import allocators
     from perfpass.importers.torch_memory import PARAMETERS
-    from perfpass.predictors.memory.predictor import MemoryPredictor
+    from perfpass.predictors.memory.predictor import MemoryPredictor, convolves
 
     if device.kind == "cpu" or precision not in PARAMETERS:
         return None
-    convolutional = any(isinstance(part, torch.nn.modules.conv._ConvNd) for part in module.modules())
+    parts = list(module.modules())
+    convolutions = sum(isinstance(part, torch.nn.modules.conv._ConvNd) for part in parts)
+    products = sum(isinstance(part, torch.nn.Linear) for part in parts)
     try:
         events = _events(module, input_shape, batch, precision, optimizer, frozen)
     except (PerfPassError, RuntimeError, TypeError, ValueError):
         return None
+    convolutional = convolves(device, convolutions, products)
     return MemoryPredictor.load().predict(allocators.caching(events), device, convolutional=convolutional)
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from perfpass import _core
+from perfpass.devices import device as find_device
 from perfpass.graph import DTYPES, OPERATOR_CLASSES, OPERATORS
 from perfpass.graph import step as backward
 from perfpass.graph.frozen import whole_tables
@@ -27,7 +28,7 @@ from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import UNMEASURED, Kinds, RatioTrees, Settings, TimePrediction
 from perfpass.predictors.learned.recorded import FASTER_FP32
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import RATES, fed_flops, issue_share, slower_host, sustained_flops
+from perfpass.predictors.roofline import RATES, fed_flops, has_units, issue_share, slower_host, sustained_flops
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
 from perfpass.predictors.training_step.operators import SMOOTHNESS, StepTimes
 from perfpass.predictors.training_step.power import MEASURED_VENDOR, StepPower
@@ -141,11 +142,12 @@ class StepPredictor(RatioTrees):
         return other
 
     def evidence(self, way: Way) -> str:
-        """By how many devices have records at the precision: several, one, or none."""
+        """By how many devices with records at the precision, and with or without units for it as the board."""
         if self.unseen(way.device) != (1, True):
             return UNMEASURED
         name = _RUNS_AS.get(way.precision, way.precision)
-        known = {d for d, entries in self.manifest["measured"].items() for e in entries if e["precision"] == name}
+        ran = {d for d, entries in self.manifest["measured"].items() for e in entries if e["precision"] == name}
+        known = [d for d in ran if has_units(find_device(d), name) == has_units(way.device, name)]
         return EVIDENCE[0] if len(known) > 1 else EVIDENCE[1] if known else UNMEASURED
 
     def unseen(self, device: Device) -> tuple[int, bool]:

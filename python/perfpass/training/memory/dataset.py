@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from perfpass.devices import device
 from perfpass.graph import allocators
-from perfpass.predictors.memory.predictor import kind
+from perfpass.predictors.memory.predictor import kind, vendor
 from perfpass.records import schema
 from perfpass.records.build import memory_benches, memory_events
 from perfpass.records.build.memory import same_program
 from perfpass.records.location import data_directory
 
-CONVOLUTIONAL = ("resnet", "convnext", "regnet", "focalnet")
+if TYPE_CHECKING:
+    from perfpass.devices import Device
+
+_CONVOLUTIONAL = ("resnet", "convnext", "regnet", "focalnet")
+_STEM_ALONE = ("whisper",)  # two convolutions, before products
+
+
+def convolves(network: str, on: Device) -> bool:
+    """Whether a network is one of convolutions on a device (`perfpass.predictors.memory.predictor.convolves`)."""
+    return network.startswith((*_CONVOLUTIONAL, *_STEM_ALONE) if vendor(on) == "amd" else _CONVOLUTIONAL)
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +78,7 @@ def load(folder: Path | None = None) -> tuple[Rows, Rows]:
                 reports[program, batch] = allocators.caching(programs[program].at(batch))
             report = reports[program, batch]
             family, inferred = memory_benches.family(name), bool(memory_benches.BENCHES[name].inferred)
-            convolutional = family.startswith(CONVOLUTIONAL)
+            convolutional = convolves(family, on)
         values = (
             name,
             family,

@@ -23,7 +23,7 @@ from perfpass.records import tables
 from perfpass.records.location import data_directory
 from perfpass.training import spread
 from perfpass.training.memory import measured_runs, ran_steps, runs
-from perfpass.training.memory.dataset import CONVOLUTIONAL
+from perfpass.training.memory.dataset import convolves
 from perfpass.training.memory.fit import HIGH, LOW
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
@@ -121,16 +121,15 @@ def _in_use(root: Path) -> Iterator[_Row]:
     for row in ran_steps.benchmarks(root).itertuples():
         source, network, size = row.key
         backward, gradients = planned[source, network, size, int(row.batch), ran_steps.type_of(row.precision)]
-        wide = PRECISIONS[row.precision][0] == "float32"
+        on, wide = device(row.device), PRECISIONS[row.precision][0] == "float32"
         table = known.table(source, network, size, int(row.batch), 32 if wide else 16)
         columns = {
             "parameters": table.statics["parameters"],
             "weight_bytes": table.statics["weight_bytes"],
             "backward_bytes": backward,
             "gradient_bytes": gradients,
-            "convolutional": float(network.startswith(CONVOLUTIONAL)),
+            "convolutional": float(convolves(network, on)),
         }
-        on = device(row.device)
         way = Way(on, row.precision, optimizer=row.taken)
         yield _row("milabench", way, columns, row.peak_memory_bytes, beside + driver_bytes(on))
 

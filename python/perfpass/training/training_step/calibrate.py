@@ -10,7 +10,7 @@ import numpy as np
 
 from perfpass.devices import device as find_device
 from perfpass.predictors.learned.intervals import EVIDENCE
-from perfpass.predictors.roofline import generations_before_ampere
+from perfpass.predictors.roofline import generations_before_ampere, has_units
 from perfpass.predictors.training_step.features import RATIOS
 from perfpass.predictors.training_step.predictor import as_it_waits
 from perfpass.training import time_widths
@@ -73,10 +73,11 @@ def unseen_devices(
     dataset, out = corpus.dataset, []
     rows = dataset.rows
     precision, names = rows.precision.to_numpy(), rows.device.to_numpy()
+    every = np.unique(precision)
     for fold in folds_of("device", rows.architecture, rows.family, rows.device):
         found = model.held_out(corpus, fold.train, fold.test, device=str(fold.held_out), seed=seed)
         base_s = found.base_s[fold.test]
-        others_of = {p: len(set(names[fold.train][precision[fold.train] == p])) for p in np.unique(precision)}
+        others_of = {p: _alike(str(fold.held_out), p, names[fold.train][precision[fold.train] == p]) for p in every}
         evidence = np.array([(UNMEASURED, RARE, COMMON)[min(others_of[p], 2)] for p in precision[fold.test]])
         # As StepPredictor: trees have nothing to say of a precision that no record has.
         predicted = np.where(evidence == UNMEASURED, base_s, found.predicted_s)
@@ -85,3 +86,9 @@ def unseen_devices(
         out.append(Experiment(fold.held_out, fold.test, predicted, base_s, residual, issue, evidence))
         say(f"unseen device {fold.held_out}")
     return out
+
+
+def _alike(device: str, precision: str, others: np.ndarray) -> int:
+    """How many of ``others`` [n] have units for a precision, or none, as ``device`` has (`StepPredictor.evidence`)."""
+    own = has_units(find_device(device), precision)
+    return sum(has_units(find_device(str(name)), precision) == own for name in np.unique(others))
