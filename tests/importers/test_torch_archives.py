@@ -302,11 +302,12 @@ def test_pytorch_runs_an_operator_of_blocks_alike_once(
     assert ran[9] == ran[3]
 
 
-def test_a_scripted_program_asks_for_its_shape(archives: dict[str, bytes], tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch", [None, 4])
+def test_a_scripted_program_asks_for_its_shape(archives: dict[str, bytes], tmp_path: Path, batch: int | None) -> None:
     path = written(archives["scripted"], tmp_path)
     assert [i.name for i in torchscript.inputs(Path(path))] == ["x"]
-    with pytest.raises(ShapeError, match="no shape in the file"):
-        perfpass.load(path)
+    with pytest.raises(ShapeError, match="no shape in the file; give one with --input-shape x="):
+        perfpass.load(path, batch=batch)
 
 
 def test_whole_numbers_are_found_where_an_embedding_takes_them(tmp_path: Path) -> None:
