@@ -365,6 +365,22 @@ def test_pickles_stay_refused_and_nothing_of_them_runs(tmp_path: Path, capsys: p
     assert "must never run" not in capsys.readouterr().out
 
 
+@pytest.mark.filterwarnings("ignore")  # torch.ao.quantization is deprecated, its files are not
+def test_a_program_of_pytorchs_own_quantisation_is_refused_with_what_to_give_instead(tmp_path: Path) -> None:
+    class Quantised(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.weight.dequantize()
+
+    path = tmp_path / "quantised.pt"
+    torch.jit.trace(Quantised(), torch.ones(2, 2)).save(str(path))
+    with pytest.raises(UnsupportedError, match=r"PyTorch quantised.*precision int8"):
+        perfpass.load(str(path))
+
+
 def test_a_compiled_package_is_refused_with_its_reason(tmp_path: Path) -> None:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
