@@ -177,10 +177,10 @@ class Walk:
         body = layer.bodies.get("body")
         if body is None:
             raise FormatError(f"{layer.label} has no body; the file is damaged")
-        known, said = self.trips(layer, by_port)
+        told, said = self.trips(layer, by_port)
         if said:
-            self.draft.notes[said] = known is None
-        trips = 1 if known is None else known
+            self.draft.notes[said] = told is None
+        trips = 1 if told is None else told
         inner = Scope(body, f"{scope.prefix}{layer.name}/", scope.repeat * trips)
         bound: dict[int, Operand] = {}
         for line in _lines(layer, "port_map", "input"):
