@@ -55,8 +55,7 @@ class _Fusion:
             self.tensor(tensor)
         for nodes in order:
             self.kernel(nodes)
-        for note in self.graph.notes:
-            self.builder.add_note(note)
+        self.builder.add_notes(self.graph.core)
         inputs = [self.tensor(int(t)) for t in self.graph.graph_inputs]
         return OpGraph(self.builder.finish(inputs, [self.tensor(int(t)) for t in self.graph.graph_outputs]))
 

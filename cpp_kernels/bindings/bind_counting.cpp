@@ -78,6 +78,8 @@ nb::dict facts(CountedGraphs&& all) {
   found["input_elements"] = own(std::move(all.input_elements));
   found["nodes"] = own(std::move(all.nodes));
   found["unknown"] = own(std::move(all.unknown));
+  found["counted_once"] = own(std::move(all.counted_once));
+  found["assumed"] = own(std::move(all.assumed));
   return found;
 }
 

@@ -56,6 +56,14 @@ OpGraph with_stated(const OpGraph& graph, const nb::list& nodes) {
   return copy;
 }
 
+nb::list texts(std::span<const Note> notes, bool counted_once_alone) {
+  nb::list found;
+  for (const Note& note : notes) {
+    if (note.counted_once || !counted_once_alone) found.append(note.text);
+  }
+  return found;
+}
+
 nb::tuple tuple_of(std::span<const std::int64_t> values) {
   auto found = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
   for (std::size_t i = 0; i < values.size(); ++i) {
@@ -198,7 +206,8 @@ void register_graph(nb::module_& m) {
       .def_prop_ro("edge_tensor", column<&OpGraph::edge_tensor>)
       .def_prop_ro("graph_inputs", column<&OpGraph::graph_inputs>)
       .def_prop_ro("graph_outputs", column<&OpGraph::graph_outputs>)
-      .def_prop_ro("notes", [](const OpGraph& g) { return g.notes; })
+      .def_prop_ro("notes", [](const OpGraph& g) { return texts(g.notes, false); })
+      .def_prop_ro("counted_once", [](const OpGraph& g) { return texts(g.notes, true); })
       .def_prop_ro("string_count", [](const OpGraph& g) { return g.strings.size(); })
       .def("string", [](const OpGraph& g, std::int32_t id) { return std::string(g.strings.at(id)); })
       .def("shape",
@@ -249,7 +258,10 @@ void register_graph(nb::module_& m) {
       .def("add_draft", &add_draft, nb::arg("tensors"), nb::arg("nodes"), nb::arg("ends"),
            "Adds the tensors of a draft that its nodes or its ends use, then its nodes; the tensors' numbers, -1 "
            "unused.")
-      .def("add_note", &GraphBuilder::add_note, nb::arg("note"))
+      .def("add_note", &GraphBuilder::add_note, nb::arg("text"), nb::arg("counted_once") = false)
+      .def(
+          "add_notes", [](GraphBuilder& b, const OpGraph& of) { b.add_notes(of.notes); }, nb::arg("of"),
+          "The notes of a graph that this one is made of, but for those that it has.")
       .def(
           "finish",
           [](GraphBuilder& b, const std::vector<TensorId>& inputs, const std::vector<TensorId>& outputs) {

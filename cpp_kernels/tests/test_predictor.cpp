@@ -57,6 +57,16 @@ TEST(predictor_says_what_it_does_not_know) {
   CHECK(found.reasons.size() == 2);
 }
 
+TEST(predictor_says_of_what_is_counted_once) {
+  OpGraph graph = product();
+  graph.notes.push_back({"a branch is taken"});
+  CHECK(load(engine_bundle()).predict(graph).support == perfpass::Support::in_range);
+  graph.notes.push_back({"a loop is counted once", true});
+  const auto found = load(engine_bundle()).predict(graph);
+  CHECK(found.support == perfpass::Support::outside);
+  CHECK_EQUAL(found.reasons.back(), std::string("a loop is counted once"));
+}
+
 TEST(predictor_refuses_bundles_that_are_none) {
   const std::string whole = engine_bundle();
   CHECK_ERROR(load("{}"), ErrorCode::format, "not a predictor bundle");

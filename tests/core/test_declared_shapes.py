@@ -12,6 +12,7 @@ from onnx.reference import ReferenceEvaluator
 from onnx_runs import found_shapes
 
 from perfpass import errors
+from perfpass.graph import DTYPES
 from perfpass.importers import onnx as importer
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -219,6 +220,39 @@ def test_trees_that_say_their_classes_are_kept_and_named_as_unknown() -> None:
     model = make([node], [value("x", ["n", 4])], [value("label", [None], INT64), value("scores", [None, 3])])
     assert shape(model, "scores", batch=7) == (7, 3)
     assert set(importer.read(model, batch=7).unknown_operators) == {"ai.onnx.ml::TreeEnsembleClassifier"}
+
+
+def test_an_ensemble_of_trees_gives_its_targets_a_row() -> None:
+    node = helper.make_node("TreeEnsemble", ["x"], ["y"], domain="ai.onnx.ml", n_targets=3)
+    model = make([node], [value("x", ["n", 4])], [value("y", [None, None])])
+    assert shape(model, "y", batch=7) == (7, 3)
+    assert set(importer.read(model, batch=7).unknown_operators) == {"ai.onnx.ml::TreeEnsemble"}
+
+
+@pytest.mark.parametrize(
+    ("attributes", "dtype"),
+    [
+        ({"keys_strings": ["a", "b"], "values_int64s": [0, 1]}, "int64"),
+        ({"keys_strings": ["a", "b"], "values_floats": [0.0, 1.0]}, "float32"),
+        ({"keys_tensor": helper.make_tensor("k", onnx.TensorProto.STRING, [2], [b"a", b"b"]),
+          "values_tensor": helper.make_tensor("v", onnx.TensorProto.INT16, [2], [0, 1])}, "int16"),
+        ({"classes_strings": ["a", "b"]}, "int64"),
+    ],
+)  # fmt: skip
+def test_labels_are_looked_up_one_by_one(attributes: dict[str, Any], dtype: str) -> None:
+    encoder = helper.make_node("LabelEncoder", ["x"], ["labels"], domain="ai.onnx.ml", **attributes)
+    inputs = [value("x", ["n", 4], onnx.TensorProto.STRING)]
+    graph = importer.read(make([encoder], inputs, [onnx.ValueInfoProto(name="labels")]), batch=7)
+    (labels,) = graph.graph_outputs.tolist()
+    assert graph.shape(labels) == (7, 4) and DTYPES[graph.tensor_dtype[labels]] == dtype
+    assert not graph.unknown_operators
+
+
+def test_a_category_is_a_row_of_its_own() -> None:
+    node = helper.make_node("OneHotEncoder", ["x"], ["y"], domain="ai.onnx.ml", cats_strings=["a", "b", "c"])
+    model = make([node], [value("x", ["n", 2], onnx.TensorProto.STRING)], [value("y", [None, None, None])])
+    assert shape(model, "y", batch=7) == (7, 2, 3)
+    assert not importer.read(model, batch=7).unknown_operators
 
 
 def test_trees_with_open_outputs_are_named_as_the_reason() -> None:

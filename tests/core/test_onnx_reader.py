@@ -399,7 +399,7 @@ def test_a_loop_counts_its_body_as_often_as_it_runs() -> None:
 def test_a_loop_of_unknown_length_is_counted_once_and_named() -> None:
     graph = importer.read(_loop(None))
     assert repeats(graph)["sigmoid"] == 1.0
-    assert any("'steps'" in note and "once" in note for note in graph.notes)
+    assert ["'steps'" in note and "once" in note for note in graph.counted_once] == [True]
 
 
 def test_a_loop_that_may_end_early_says_so() -> None:

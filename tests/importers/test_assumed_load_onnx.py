@@ -10,6 +10,7 @@ from onnx import TensorProto, helper
 
 import perfpass
 from perfpass.errors import ArgumentError, ShapeError
+from perfpass.search import Scorer
 
 BOXES = 400
 
@@ -66,6 +67,13 @@ def test_the_assumption_is_the_graph_s_and_is_named() -> None:
     found = perfpass.predict(_detector(), "t4")
     assert any("100 boxes of an image pass" in reason for reason in found.support.reasons)
     assert perfpass.load(_detector(threshold=0.0, how="GreaterOrEqual")).assumed == ()
+
+
+def test_many_at_once_are_supported_no_better_than_their_load() -> None:
+    scorer = Scorer("t4")
+    models = [_detector(), perfpass.load(_detector()), perfpass.load(_detector(), assume={"detections": 20})]
+    levels = scorer.features(models).values[:, scorer.feature_names.index("graph_level")]
+    assert levels.tolist() == [1, 1, 0]  # near, but where the load is stated
 
 
 def test_a_selection_of_something_else_is_refused_as_before() -> None:

@@ -65,3 +65,11 @@ def test_what_models_have_is_taken():
     assert all(least <= most for least, most in RANGES.values())
     per_stage = {"model_type": "segformer", "num_attention_heads": [1, 2, 5, 8]}
     assert read_configuration(per_stage) == per_stage
+
+
+def test_a_network_of_diffusers_by_itself_names_what_to_give():
+    unet = {"_class_name": "UNet2DConditionModel", "_diffusers_version": "0.42.1", "sample_size": 32}
+    with pytest.raises(FormatError, match=r"network of diffusers \(UNet2DConditionModel\).*model_index\.json"):
+        read_configuration(unet)
+    with pytest.raises(FormatError, match=r"no Hugging Face model configuration$"):
+        read_configuration({"_class_name": "UNet2DConditionModel"})

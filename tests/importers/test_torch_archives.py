@@ -302,11 +302,12 @@ def test_pytorch_runs_an_operator_of_blocks_alike_once(
     assert ran[9] == ran[3]
 
 
-def test_a_scripted_program_asks_for_its_shape(archives: dict[str, bytes], tmp_path: Path) -> None:
+@pytest.mark.parametrize("batch", [None, 4])
+def test_a_scripted_program_asks_for_its_shape(archives: dict[str, bytes], tmp_path: Path, batch: int | None) -> None:
     path = written(archives["scripted"], tmp_path)
     assert [i.name for i in torchscript.inputs(Path(path))] == ["x"]
-    with pytest.raises(ShapeError, match="no shape in the file"):
-        perfpass.load(path)
+    with pytest.raises(ShapeError, match="no shape in the file; give one with --input-shape x="):
+        perfpass.load(path, batch=batch)
 
 
 def test_whole_numbers_are_found_where_an_embedding_takes_them(tmp_path: Path) -> None:
@@ -362,6 +363,22 @@ def test_pickles_stay_refused_and_nothing_of_them_runs(tmp_path: Path, capsys: p
     with pytest.raises(UnsupportedError, match="none of TorchScript's own"):
         perfpass.load(written(hostile, tmp_path), input_shape={"x": (1, *IMAGE)})
     assert "must never run" not in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore")  # torch.ao.quantization is deprecated, its files are not
+def test_a_program_of_pytorchs_own_quantisation_is_refused_with_what_to_give_instead(tmp_path: Path) -> None:
+    class Quantised(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("weight", torch.quantize_per_tensor(torch.ones(2, 2), 0.1, 0, torch.qint8))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return x + self.weight.dequantize()
+
+    path = tmp_path / "quantised.pt"
+    torch.jit.trace(Quantised(), torch.ones(2, 2)).save(str(path))
+    with pytest.raises(UnsupportedError, match=r"PyTorch quantised.*precision int8"):
+        perfpass.load(str(path))
 
 
 def test_a_compiled_package_is_refused_with_its_reason(tmp_path: Path) -> None:

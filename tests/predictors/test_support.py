@@ -11,19 +11,24 @@ import pytest
 
 import perfpass
 from operator_tables import convolution, table
-from perfpass import devices
+from perfpass import _core, devices
 from perfpass.devices import device
+from perfpass.graph import OpGraph
+from perfpass.graph.assumed import Assumed, is_assumed
+from perfpass.graph.joined import Part, joined
 from perfpass.graph.table import Tables
 from perfpass.prediction import LEVEL_WIDTHS, SUPPORT_LEVELS, Interval
 from perfpass.predictors.estimate import Runs
 from perfpass.predictors.inference.analytic import AnalyticPredictor
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.kernels.predictor import KernelPredictor
+from perfpass.predictors.lane import level_of_graphs
 from perfpass.predictors.learned import width_words
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.learned.time_lacks import CAUSES
 from perfpass.predictors.roofline import generations_before_ampere
 from perfpass.predictors.way import Way
+from perfpass.search import Scorer
 
 EXAMPLE = "examples/resnet50.onnx"
 
@@ -46,7 +51,8 @@ def test_a_level_that_its_bounds_decide_names_what_makes_them_wide(root, board, 
         assert apart or found.support.reasons
 
 
-def test_a_loop_that_runs_as_often_as_only_a_run_knows_is_said_beside_the_figures(tmp_path):
+def loop_of_matrices(trips_known: bool) -> bytes:
+    """A loop of products that runs as often as an input says, or five times."""
     onnx = pytest.importorskip("onnx")
     helper, kind = onnx.helper, onnx.TensorProto
     state = [helper.make_tensor_value_info(name, kind.FLOAT, [64, 64]) for name in ("x", "y", "a", "b")]
@@ -56,14 +62,49 @@ def test_a_loop_that_runs_as_often_as_only_a_run_knows_is_said_beside_the_figure
     nodes = [helper.make_node("MatMul", ["a", "a"], ["b"]), helper.make_node("Identity", ["c"], ["go"])]
     go = helper.make_tensor_value_info("go", kind.BOOL, [])
     body = helper.make_graph(nodes, "body", [scalars[0], scalars[1], state[2]], [go, state[3]])
-    trips = helper.make_tensor("five", kind.INT64, [], [5])
-    for name, inputs, constants in (("asked", [state[0], scalars[2]], []), ("known", [state[0]], [trips])):
-        loop = helper.make_node("Loop", ["n" if name == "asked" else "five", "", "x"], ["y"], body=body, name="steps")
-        model = helper.make_model(helper.make_graph([loop], "g", inputs, [state[1]], constants))
-        found = perfpass.predict(model.SerializeToString(), "a100-80gb")
-        said = [reason for reason in found.support.reasons if "counted once" in reason]
-        assert len(said) == (name == "asked")
-        assert found.support.level == "outside" or name == "known"
+    constants = [helper.make_tensor("five", kind.INT64, [], [5])] if trips_known else []
+    loop = helper.make_node("Loop", ["five" if trips_known else "n", "", "x"], ["y"], body=body, name="steps")
+    inputs = [state[0]] if trips_known else [state[0], scalars[2]]
+    content: bytes = helper.make_model(
+        helper.make_graph([loop], "g", inputs, [state[1]], constants)
+    ).SerializeToString()
+    return content
+
+
+@pytest.mark.parametrize("trips_known", [False, True])
+def test_a_loop_that_runs_as_often_as_only_a_run_knows_is_said_beside_the_figures(trips_known, tmp_path):
+    model, file = loop_of_matrices(trips_known), tmp_path / "loop.onnx"
+    file.write_bytes(model)
+    found = perfpass.predict(model, "a100-80gb")
+    said = [reason for reason in found.support.reasons if "counted once" in reason]
+    assert len(said) == (not trips_known)
+    assert found.support.level == "outside" or trips_known
+    for many in (model, file, perfpass.load(model)):  # by the core, and loaded here
+        scores = Scorer("a100-80gb").score([many])
+        assert SUPPORT_LEVELS[scores.support[0]] == found.support.level
+
+
+def test_what_is_counted_once_is_a_field_of_the_graph_that_every_rewriting_keeps():
+    graph = perfpass.load(loop_of_matrices(False))
+    assert graph.counted_once == graph.notes and len(graph.notes) == 1
+    assert perfpass.load(loop_of_matrices(True)).counted_once == []
+    builder = _core.GraphBuilder()
+    x, y = (builder.add_tensor(n, "float32", [1, 8], r) for n, r in (("x", "input"), ("y", "activation")))
+    builder.add_node("relu", "Relu", "relu", {}, [x], [y])
+    builder.add_note("nothing is counted once here")
+    builder.add_notes(graph.core)
+    builder.add_notes(graph.core)  # each once
+    named = OpGraph(builder.finish([x], [y]))
+    assert named.counted_once == graph.notes and len(named.notes) == 2
+    assert joined([Part("a", graph), Part("b", graph)], ["two parts"]).counted_once == graph.notes
+    assert graph.core.with_dims(graph.core.dims).counted_once == graph.notes
+
+
+@pytest.mark.parametrize(("stated", "level"), [({}, "near"), ({"detections": 50}, "in range")])
+def test_the_graph_allows_no_better_level_than_an_assumed_load(stated, level):
+    load = Assumed.detections(None, stated.get("detections"))
+    flags = ([False], [is_assumed([load])], [False])
+    assert SUPPORT_LEVELS[level_of_graphs(*(np.array(flag) for flag in flags))[0]] == level
 
 
 @pytest.mark.parametrize("board", ["v100-sxm2-16gb", "gtx-1080-ti", "mi300x"])

@@ -63,7 +63,9 @@ struct CountedGraphs {
   std::vector<std::int64_t> backward_bytes, gradient_bytes;  // of training steps (SavedActivations), else 0
   std::vector<double> first_input_elements, input_elements;
   std::vector<std::int64_t> nodes;
-  std::vector<std::uint8_t> unknown;  // whether operators without a cost model are among the nodes
+  std::vector<std::uint8_t> unknown;       // whether operators without a cost model are among the nodes
+  std::vector<std::uint8_t> counted_once;  // whether a body runs as often as only a run knows
+  std::vector<std::uint8_t> assumed;       // whether sizes that values decide were assumed (kAssumedDetections)
   struct Problem {
     std::size_t item;
     ErrorCode code;

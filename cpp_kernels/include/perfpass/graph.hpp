@@ -4,6 +4,7 @@
 // (producer node, consumer node, tensor), never a chain of neighbours. Constants are tensors with a shape and no data.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <limits>
@@ -109,6 +110,12 @@ class PERFPASS_API StringPool {
   std::array<Recent, 16> recent_{};
 };
 
+/// What a reader must tell the user: unknown operators, a branch that was taken, ...
+struct Note {
+  std::string text;
+  bool counted_once = false;  // of a body that runs as often as only a run knows: the figures are those of one pass
+};
+
 struct PERFPASS_API OpGraph {
   // Per node, [N]
   std::vector<OpKind> op;
@@ -137,7 +144,7 @@ struct PERFPASS_API OpGraph {
 
   std::vector<TensorId> graph_inputs;
   std::vector<TensorId> graph_outputs;
-  std::vector<std::string> notes;  // what a reader must tell the user: unknown operators, loops counted once, ...
+  std::vector<Note> notes;
   StringPool strings;
 
   std::size_t node_count() const noexcept { return op.size(); }
@@ -154,6 +161,10 @@ struct PERFPASS_API OpGraph {
   }
   bool is_constant(TensorId t) const noexcept {
     return tensor_role[t] == TensorRole::weight || tensor_role[t] == TensorRole::literal;
+  }
+  /// Whether some body runs as often as only a run knows.
+  bool counts_once() const noexcept {
+    return std::any_of(notes.begin(), notes.end(), [](const Note& note) { return note.counted_once; });
   }
   std::int64_t elements(TensorId t) const noexcept;  // 1 for a scalar, 0 if a dimension is 0
 };
@@ -172,7 +183,9 @@ class PERFPASS_API GraphBuilder {
                   std::span<const TensorId> inputs, std::span<const TensorId> outputs, double repeat = 1.0);
   /// The node's costs are what its user states.
   void state(NodeId node, const StatedCosts& costs) { g_.stated[node] = costs; }
-  void add_note(std::string note);
+  void add_note(std::string text, bool counted_once = false);
+  /// The notes of a graph that this one is made of, but for those that it has.
+  void add_notes(std::span<const Note> notes);
   void reserve(std::size_t nodes, std::size_t tensors);
   /// Error(graph) on a cycle (named), on an activation without producer that a node or an output reads, and on an empty
   /// graph (no node).

@@ -173,7 +173,7 @@ perfpass_status perfpass_graph_note(const perfpass_graph* graph, size_t index, p
   return guarded(error, [&] {
     const auto& notes = of(graph).notes;
     if (index >= notes.size()) refuse("note " + std::to_string(index) + " of " + std::to_string(notes.size()));
-    given(text, "text") = lent(notes[index]);
+    given(text, "text") = lent(notes[index].text);
   });
 }
 

@@ -9,6 +9,7 @@
 #include "onnx/attribute_list.hpp"
 #include "onnx/model.hpp"
 #include "onnx/operators/operators.hpp"
+#include "support/arena_list.hpp"
 
 namespace perfpass::executorch {
 
@@ -27,7 +28,11 @@ struct Nodes {
   std::vector<onnx::Node> nodes;
   std::vector<onnx::Constant> constants;
   std::vector<onnx::ValueInfo> infos;
-  std::vector<std::string> notes;
+  std::vector<onnx::Note> notes;
+
+  void note(std::string_view text, bool counted_once = false) {
+    notes.push_back({arena_text(arena, text), counted_once});
+  }
 
   void add(const Operator* op, Text name, const std::vector<Text>& inputs, const std::vector<Text>& outputs,
            const Options& options);

@@ -67,7 +67,7 @@ class Reader {
     if (plans.size() == 0) throw Error(ErrorCode::format, "the program has no execution plan; it is damaged");
     plan_ = plans.table(0);
     if (plans.size() > 1) {
-      nodes_.notes.push_back("of " + std::to_string(plans.size()) + " methods " + quoted(plan_.text(0)) + " is read");
+      nodes_.note("of " + std::to_string(plans.size()) + " methods " + quoted(plan_.text(0)) + " is read");
     }
     read_values();
     auto& graph = arena_list<onnx::Graph>(arena_, 1)[0];
@@ -86,9 +86,7 @@ class Reader {
     result.ir_version = 10;
     result.opsets = kOpsets;
     result.is_typed = true;
-    const auto notes = arena_list<Text>(arena_, nodes_.notes.size());
-    for (std::size_t i = 0; i < notes.size(); ++i) notes[i] = arena_text(arena_, nodes_.notes[i]);
-    result.notes = notes;
+    result.notes = arena_copy(arena_, std::span<const onnx::Note>(nodes_.notes));
     return result;
   }
 
@@ -235,7 +233,7 @@ class Reader {
         delegate_call(index, arguments);
       }
     }
-    if (jumps) nodes_.notes.push_back("the plan has jumps: every instruction is counted once");
+    if (jumps) nodes_.note("the plan has jumps: every instruction is counted once", true);
   }
 
   /// Arguments by the operator's schema, then what it writes: the outputs, and what it returns, which are the same.
@@ -319,7 +317,7 @@ class Reader {
       return;
     }
     if (outputs.empty()) return;
-    nodes_.notes.push_back("a part runs in the delegate " + quoted(id) + ", whose operators are not read");
+    nodes_.note("a part runs in the delegate " + quoted(id) + ", whose operators are not read");
     nodes_.add(&entry_of(OpKind::unknown), id.empty() ? Text("delegate") : id, inputs, outputs, {});
   }
 

@@ -8,6 +8,7 @@
 #include "perfpass/cost.hpp"
 #include "perfpass/fusion.hpp"
 #include "perfpass/memory.hpp"
+#include "perfpass/onnx_reader.hpp"
 #include "support/parallel.hpp"
 
 namespace perfpass {
@@ -19,7 +20,7 @@ struct Counted {
   std::int64_t batch = 0, weight_bytes = 0, activation_bytes = 0, reserved_bytes = 0;
   std::int64_t backward_bytes = 0, gradient_bytes = 0, nodes = 0;
   double first_input_elements = 0.0, input_elements = 0.0;
-  bool unknown = false;
+  bool unknown = false, counted_once = false, assumed = false;
 };
 
 std::int64_t leading_dim(const OpGraph& graph) {
@@ -46,6 +47,9 @@ Counted count(const OpGraph& graph, std::int64_t batch, const CountingOptions& o
   }
   found.unknown =
       !graph.stated.empty() || std::find(graph.op.begin(), graph.op.end(), OpKind::unknown) != graph.op.end();
+  found.counted_once = graph.counts_once();
+  found.assumed = std::any_of(graph.notes.begin(), graph.notes.end(),
+                              [](const Note& note) { return note.text.starts_with(kAssumedDetections); });
   if (options.training) {
     const SavedActivations step =
         saved_activations(graph, {options.float_as, options.saved_alignment_bytes, options.autocast});
@@ -150,6 +154,8 @@ CountedGraphs count_graphs(std::span<const CountingItem> items, const CountingOp
     all.input_elements.push_back(one.input_elements);
     all.nodes.push_back(one.nodes);
     all.unknown.push_back(one.unknown ? 1 : 0);
+    all.counted_once.push_back(one.counted_once ? 1 : 0);
+    all.assumed.push_back(one.assumed ? 1 : 0);
   }
   return all;
 }

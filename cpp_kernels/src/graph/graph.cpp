@@ -183,7 +183,16 @@ NodeId GraphBuilder::add_node(OpKind op, std::string_view source_op, std::string
   return id;
 }
 
-void GraphBuilder::add_note(std::string note) { g_.notes.push_back(std::move(note)); }
+void GraphBuilder::add_note(std::string text, bool counted_once) {
+  g_.notes.push_back({std::move(text), counted_once});
+}
+
+void GraphBuilder::add_notes(std::span<const Note> notes) {
+  for (const Note& note : notes) {
+    const auto same = [&](const Note& other) { return other.text == note.text; };
+    if (std::none_of(g_.notes.begin(), g_.notes.end(), same)) g_.notes.push_back(note);
+  }
+}
 
 void GraphBuilder::reserve(std::size_t nodes, std::size_t tensors) {
   g_.op.reserve(nodes);

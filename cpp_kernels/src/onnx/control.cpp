@@ -266,7 +266,8 @@ void Lowering::lower_loop(Scope& scope, const Node& node, std::uint32_t output, 
     results.push_back(value);
   }
   if (!known) {
-    builder_.add_note("node " + label(node) + ": the file does not tell how often the loop runs; it is counted once");
+    builder_.add_note("node " + label(node) + ": the file does not tell how often the loop runs; it is counted once",
+                      true);
   } else if (known_scalar(slots[0]) != 1 && trips > 1) {
     builder_.add_note("node " + label(node) + ": the loop may end early; all " + std::to_string(trips) +
                       " iterations are counted");

@@ -102,7 +102,7 @@ OpGraph Lowering::run() {
 }
 
 void Lowering::finish_notes() {
-  for (const Text note : model_.notes) builder_.add_note(std::string(note));
+  for (const Note& note : model_.notes) builder_.add_note(std::string(note.text), note.counted_once);
   for (const std::string& note : shapes_.notes()) builder_.add_note(note);
   if (assumed_) {
     const std::int64_t count = options_.detections > 0 ? options_.detections : kUsualDetections;

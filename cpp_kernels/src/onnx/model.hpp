@@ -89,13 +89,18 @@ struct Function {
   std::span<const Constant> initializers;  // not in ONNX, whose functions hold Constant nodes
 };
 
+struct Note {
+  Text text;
+  bool counted_once = false;  // as of OpGraph
+};
+
 struct Model {
   std::int64_t ir_version = 0;
   std::span<const Opset> opsets;
   const Graph* graph = nullptr;
   std::span<const Function> functions;
   bool is_typed = false;  // every value declares its type, and that counts
-  std::span<const Text> notes;
+  std::span<const Note> notes;
 };
 
 /// What is known of contents that decide how much a selection leaves (selection.hpp): an extent of boxes, scores, a

@@ -125,7 +125,8 @@ void add_memory(RunPrediction& found, const Bundle& bundle, const CountedGraphs&
                              found.reserved_bytes.low + device.beside[0], found.reserved_bytes.high + device.beside[2]};
 }
 
-void add_support(RunPrediction& found, const Bundle& bundle, const PricedRun& run, bool unknown) {
+void add_support(RunPrediction& found, const Bundle& bundle, const PricedRun& run, bool unknown,
+                 std::span<const Note> notes) {
   int level = bundle.level;
   found.reasons.push_back(bundle.said);
   if (run.eight_bits) {
@@ -139,6 +140,11 @@ void add_support(RunPrediction& found, const Bundle& bundle, const PricedRun& ru
   if (unknown) {
     level = std::max(level, 1);
     found.reasons.emplace_back("operators without a cost model are among the nodes");
+  }
+  for (const Note& note : notes) {
+    if (!note.counted_once) continue;
+    level = 2;
+    found.reasons.push_back(note.text);
   }
   if (found.peak_memory_bytes.low > bundle.memory_bytes) {
     level = 2;
@@ -179,7 +185,7 @@ RunPrediction Predictor::predict(const OpGraph& graph, std::int64_t batch) const
     throw Error(ErrorCode::argument,
                 "batch " + std::to_string(batch) + "; allowed are 1 to 1048576, and 0 for the graph's");
   }
-  for (const std::string& note : graph.notes) {
+  for (const auto& [note, counted_once] : graph.notes) {
     if (note.starts_with(kAssumedDetections)) {
       throw Error(ErrorCode::unsupported, note +
                                               "; state them with OnnxOptions::detections, or predict in Python, where "
@@ -202,7 +208,7 @@ RunPrediction Predictor::predict(const OpGraph& graph, std::int64_t batch) const
   found.power_w = power_of(bundle_->power, counted.table, found.latency_ms.median * 1e-3);
   found.energy_j = energy_of(found.latency_ms, found.power_w);
   add_memory(found, *bundle_, counted);
-  add_support(found, *bundle_, run, counted.unknown[0] != 0);
+  add_support(found, *bundle_, run, counted.unknown[0] != 0, graph.notes);
   return found;
 }
 

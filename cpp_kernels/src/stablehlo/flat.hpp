@@ -55,7 +55,7 @@ struct FlatGraph {
   std::vector<Integers> known;
   std::vector<MainArgument> arguments;
   std::vector<Value> outputs;
-  std::vector<std::string> notes;
+  std::vector<Note> notes;
 
   const Type& type(Value v) const { return types[values[v].type]; }
   std::span<const Value> in(const FlatOp& op) const { return {operands.data() + op.in_begin, op.in_count}; }

@@ -36,7 +36,7 @@ FlatGraph Flattener::run() {
   const Region& region = g_.module.regions[main.region];
   calls_.push_back(&main);
   g_.outputs = flatten_region(region, 1.0);
-  for (const auto& note : notes_) g_.notes.push_back(note);
+  for (const auto& [text, counted_once] : notes_) g_.notes.push_back({text, counted_once});
   return std::move(g_);
 }
 

@@ -98,7 +98,7 @@ void Flattener::loop(const Operation& op, double repeat) {
   }
   const std::optional<double> found = passes(condition, body, inits, same);
   if (!found) {
-    noted("a while whose passes only values decide is counted once; its real cost is a multiple of that");
+    noted("a while whose passes only values decide is counted once; its real cost is a multiple of that", true);
   } else if (*found == 0) {
     bind(op, inits);
     return;

@@ -67,7 +67,7 @@ class Flattener {
   }
   void flatten_operation(const Operation& op, double repeat);
   std::uint32_t result_type(const Operation& op, std::uint32_t i) const;
-  void noted(const std::string& note) { notes_.insert(note); }
+  void noted(const std::string& text, bool counted_once = false) { notes_.emplace(text, counted_once); }
   /// One operator with its results, of known sizes; nothing where its integers are known already.
   void append(const Operation& op, Code code, double repeat);
   /// Whether a value's integers are known now: it is a constant then.
@@ -106,7 +106,7 @@ class Flattener {
   std::vector<std::int32_t> env_;  // by ValueId
   std::vector<const Function*> calls_;
   std::unordered_map<Value, std::vector<Value>> tuples_;
-  std::set<std::string> notes_;
+  std::map<std::string, bool> notes_;  // and whether it is of a loop that is counted once
   int depth_ = 0;
   std::size_t visited_ = 0, carried_ = 0, letters_ = 0;  // operations, their operands and results, their text
   static constexpr std::int32_t kUnbound = -1;

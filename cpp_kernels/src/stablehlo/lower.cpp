@@ -20,7 +20,7 @@ OpGraph Lowerer::run() {
     const TensorId t = tensor_of(v);
     if (seen.insert(t).second) outputs.push_back(t);
   }
-  for (const std::string& note : g_.notes) b_.add_note(note);
+  b_.add_notes(g_.notes);
   return std::move(b_).finish(inputs_, outputs);
 }
 

@@ -109,9 +109,9 @@ class Reader {
     return list;
   }
 
-  std::span<const Text> notes() {
-    std::vector<Text> list;
-    const auto add = [&](const std::string& note) { list.push_back(arena_text(file_.arena, note)); };
+  std::span<const onnx::Note> notes() {
+    std::vector<onnx::Note> list;
+    const auto add = [&](const std::string& note) { list.push_back({arena_text(file_.arena, note)}); };
     std::size_t folded = 0, newer = 0;
     bool once = false;
     for (const Subgraph& part : subgraphs_) {
@@ -134,7 +134,7 @@ class Reader {
       add("of several signatures " + quoted(signatures_.table(*chosen_).text(signature::kKey)) +
           " is read; the others are " + others);
     }
-    return arena_copy(file_.arena, std::span<const Text>(list));
+    return arena_copy(file_.arena, std::span<const onnx::Note>(list));
   }
 
   File file_;

@@ -93,6 +93,11 @@ class Assumed:
             )
 
 
+def is_assumed(found: Iterable[Assumed]) -> bool:
+    """Whether values could change something that nobody stated."""
+    return any(not (one.stated or one.exact) for one in found)
+
+
 def merged(before: Assumed | None, found: Assumed) -> Assumed:
     """Two assumptions of one name: that of the largest number, and all that is usual of either."""
     if before is None:

@@ -198,6 +198,7 @@ def rebuilt(
         )
         if not copy and node in stated:
             builder.state(added, stated[node])
+    builder.add_notes(graph.core)
     means = []
     for t in (t for t in results or () if graph.tensor_dtype[t] in _FLOATING):
         means.append(builder.add_tensor("", DTYPES[int(graph.tensor_dtype[t])], [1], "activation"))

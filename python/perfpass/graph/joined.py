@@ -48,6 +48,8 @@ def joined(parts: Sequence[Part], notes: Iterable[str] = (), assumed: tuple[Assu
                 builder.state(added, stated[node])
         inputs += [number[int(t)] for t in graph.graph_inputs]
         outputs = [number[int(t)] for t in graph.graph_outputs]
-    for note in dict.fromkeys([*notes, *(note for part in parts for note in part.graph.notes)]):
+    for note in dict.fromkeys(notes):
         builder.add_note(note)
+    for part in parts:
+        builder.add_notes(part.graph.core)
     return OpGraph(builder.finish(inputs, outputs), assumed=assumed)

@@ -155,8 +155,7 @@ def _rebuilt(graph: OpGraph, found: dict[int, tuple[int, list[int]]], bits: int)
         )
         if node in stated:
             builder.state(added, stated[node])
-    for note in graph.notes:
-        builder.add_note(note)
+    builder.add_notes(graph.core)
     core = builder.finish(*([ids[t] for t in each.tolist()] for each in (graph.graph_inputs, graph.graph_outputs)))
     return replace(graph, core=core, frozen=frozenset())
 

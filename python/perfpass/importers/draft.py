@@ -42,14 +42,15 @@ class Node:
 class Draft:
     """What a reader or a tracer has collected. Nodes may stand in any order.
 
-    ``branches``: the nodes of either branch of every If, inner ones first.
+    ``branches``: the nodes of either branch of every If, inner ones first. ``notes``: what is to be said, in order,
+    each once, and whether it is of a body that runs as often as only a run knows (`OpGraph.counted_once`).
     """
 
     tensors: list[Tensor] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     inputs: list[int] = field(default_factory=list)
     outputs: list[int] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)
+    notes: dict[str, bool] = field(default_factory=dict)
     branches: list[tuple[list[Node], list[Node]]] = field(default_factory=list)
 
     def tensor(self, dtype: str, shape: Iterable[int], role: str = "activation", name: str = "") -> int:
@@ -147,14 +148,14 @@ class Draft:
             for node in branches[int(then_counts)]:
                 node.repeat = 0.0
             which = "then" if then_counts else "else"
-            self.notes[f"an If: the {which} branch is counted, the other has less to do and counts 0 times"] = None
+            self.notes[f"an If: the {which} branch is counted, the other has less to do and counts 0 times"] = False
         return self._built()
 
     def _built(self) -> OpGraph:
         builder = _core.GraphBuilder()
         number = builder.add_draft(self.tensors, self.nodes, [*self.inputs, *self.outputs])
-        for note in self.notes:
-            builder.add_note(note)
+        for note, counted_once in self.notes.items():
+            builder.add_note(note, counted_once)
         inputs, outputs = ([number[t] if t >= 0 else -1 for t in ends] for ends in (self.inputs, self.outputs))
         return OpGraph(builder.finish(inputs, outputs))
 

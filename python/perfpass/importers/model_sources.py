@@ -73,7 +73,9 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
             # count.
             content = read_json(path, "a config.json", LARGEST_CONFIG_BYTES, any_number=True)
     if not isinstance(content, dict) or not isinstance(content.get("model_type"), str):
-        raise FormatError(f"{where} has no model_type, so it is no Hugging Face model configuration")
+        raise FormatError(
+            f"{where} has no model_type, so it is no Hugging Face model configuration{_of_diffusers(content)}"
+        )
     configuration_ranges.check(content, where)
     if run_code and content.get("auto_map"):
         raise UnsupportedError(
@@ -81,6 +83,17 @@ def read_configuration(config: str | os.PathLike[str] | Mapping[str, Any], *, ru
             "export the model to ONNX and pass that file"
         )
     return content
+
+
+def _of_diffusers(content: Any) -> str:
+    """What to give instead of the configuration of one network of a pipeline."""
+    name = content.get("_class_name") if isinstance(content, dict) and "_diffusers_version" in content else None
+    if not isinstance(name, str):
+        return ""
+    return (
+        f": it is that of a network of diffusers ({name[:80]}); give the folder of its pipeline, which has "
+        "model_index.json, or build the module and pass it to perfpass.predict with input_shape"
+    )
 
 
 def _listed(name: str, depth: int = 0) -> dict[str, Any]:

@@ -50,7 +50,7 @@ class Recorder(TorchDispatchMode):
         self.shapes = Shapes()
         self.paused = False
         self.modules: list[str] = []  # names of the modules whose forward is running
-        self.notes: dict[str, None] = {}  # in order, each once
+        self.notes: dict[str, bool] = {}  # as of a draft
         self._names: dict[str, int] = {}
         self._mask_sums: set[int] = set()  # ids of sums over whole masks
         self._assumed: dict[int, bool] = {}  # id(result of all() or any()) -> the value that a forward pass may read
@@ -60,7 +60,7 @@ class Recorder(TorchDispatchMode):
         self._alive: list[torch.Tensor] = []  # ids and storages stay unique only while their tensors live
 
     def _say(self, note: str) -> None:
-        self.notes[note] = None
+        self.notes[note] = False
 
     # -- tensors ---------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class Recorder(TorchDispatchMode):
             args, kwargs = self._to_meta(name, args, kwargs)
         if name == "_local_scalar_dense" and id(given[0]) in self._assumed and self.values.of(given[0]) is None:
             value = self._assumed[id(given[0])]
-            self.notes[f"{self.place()} branches on a tensor's values; assumed {value} ({_ASSUMED[value]})"] = None
+            self.notes[f"{self.place()} branches on a tensor's values; assumed {value} ({_ASSUMED[value]})"] = False
             return value
         if name == "_grouped_mm" and on_meta and len(args) > 2:
             args = (args[0], self._experts_hit(*args[1:3]), *args[2:])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
@@ -26,7 +25,7 @@ from perfpass.predictors.decided import decided
 from perfpass.predictors.estimate import Bounds, Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.judged import judged
-from perfpass.predictors.lane import UNITS, Lane
+from perfpass.predictors.lane import UNITS, Lane, level_of_graphs
 from perfpass.predictors.learned import width_words
 from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.memory.allowance import in_a_slice
@@ -42,8 +41,6 @@ if TYPE_CHECKING:
     from perfpass.predictors.remedies import AtBatch
 
 _PLANNED = ("precision", "runtime", "layout")  # what a plan of memory asks of inference
-# What readers note of a body that runs as often as only a run knows: the figures are those of one pass.
-_COUNTED_ONCE = re.compile(r"\bcount(?:s|ed) once\b")
 
 
 def predict(
@@ -327,7 +324,7 @@ def _answered(run: Run, mode: str, calibration: bool | Calibration | Schedules, 
         parts = breakdown(run, estimate)
     found = estimate.arrays()
     metrics = lane.metrics(found, np.array([run.batch]))
-    level = lane.level(found, np.array([bool(graph.unknown_operators or graph.stated)]))
+    level = lane.level(found, _level_of_graph(graph))
     del metrics["peak_memory_bytes"]
     intervals: dict[str, Any] = {name: bounds.interval(0, UNITS[name]) for name, bounds in metrics.items()}
     return Prediction(
@@ -508,11 +505,16 @@ def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph) -> Support
             f"the bounds of the time are a factor of {width_words.factor(time.high / time.low)} apart{by}",
         )
     found = Support(level, reasons)
-    for one in graph.assumed:
-        found = found.at_most(level if one.stated or one.exact else "near", one.sentence())
-    for note in filter(_COUNTED_ONCE.search, graph.notes):
-        found = found.at_most("outside", note)
-    return found
+    return replace(found, reasons=(*found.reasons, *(one.sentence() for one in graph.assumed), *graph.counted_once))
+
+
+def _level_of_graph(graph: OpGraph) -> np.ndarray:
+    from perfpass.graph.assumed import is_assumed
+
+    unknown = bool(graph.unknown_operators or graph.stated)
+    return level_of_graphs(
+        *(np.array([flag]) for flag in (unknown, is_assumed(graph.assumed), bool(graph.counted_once)))
+    )
 
 
 def _provenance(graph: OpGraph, counted: Costs, device: Device, estimate: Estimate) -> dict[str, Any]:

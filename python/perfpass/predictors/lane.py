@@ -67,6 +67,14 @@ def predictor_of(way: Way) -> Predictor:
     return AnalyticPredictor.load()
 
 
+def level_of_graphs(unknown: np.ndarray, assumed: np.ndarray, counted_once: np.ndarray) -> np.ndarray:
+    """[N] int8, the best support level that graphs allow: near with operators without a cost model or with a load that
+    nobody stated, outside where a body that runs as often as only a run knows is counted once.
+    """
+    near = (unknown != 0) | (assumed != 0)
+    return np.where(counted_once != 0, np.int8(_OUTSIDE), near.astype(np.int8))
+
+
 def _correction(device: Device, predictor: str, calibration: bool | Calibration) -> Correction | str | None:
     """As `perfpass.predictors.calibration.correction`, which is imported where there is a calibration at all."""
     if calibration is True and device_file.find(device.id, device_file.SUFFIX) is None:
@@ -96,7 +104,7 @@ class Counted:
 
     runs: Runs
     at: np.ndarray  # [len(runs)] index of the item
-    unknown: np.ndarray  # [len(runs)] whether operators without a cost model are among its nodes
+    level: np.ndarray  # [len(runs)] int8, the best support level that its graph allows
     problems: list[PerfPassError | None]  # [N]
 
 
@@ -179,7 +187,7 @@ class Lane:
             runs = replace(runs, reserved_bytes=np.zeros(len(runs.batch)))
         runs = allocation.with_beside_plan(runs, self._way)
         found, _ = self._predictor.columns(runs, self._way, threads)
-        extra = {"unknown": counted.unknown.astype(np.float64), **self._for_correction(runs)}
+        extra = {"graph_level": counted.level.astype(np.float64), **self._for_correction(runs)}
         kept = {name: column for name, column in found.items() if self._processes is not None or name not in _SHARING}
         return {**kept, **extra}
 
@@ -208,7 +216,7 @@ class Lane:
         """The metrics of N models."""
         found = self._refined(self._predictor.estimates(columns, self._way, threads), columns).found
         metrics = self.metrics(found, columns["batch"])
-        return Scored(metrics, self.level(found, columns["unknown"] > 0), _problems(metrics))
+        return Scored(metrics, self.level(found, columns["graph_level"]), _problems(metrics))
 
     def estimate(self, run: Run) -> Estimate:
         """The same of one run of inference, and what is to be said of it."""
@@ -264,9 +272,9 @@ class Lane:
             found, measured, ratio = _sharing().shared(found, columns, self._way, self._processes, corrected)
         return Refined(found, factor, corrected_ms, measured, ratio)
 
-    def level(self, found: Estimates, unknown: np.ndarray) -> np.ndarray:
-        """[N] support levels of ``found``, lowered for wide times, ``unknown`` operators [N] and a device too small."""
-        level = np.maximum(np.maximum(found.level, found.latency_ms.level), unknown.astype(np.int8))
+    def level(self, found: Estimates, of_graph: np.ndarray) -> np.ndarray:
+        """[N] support levels of ``found``, lowered for wide times, what the graphs allow [N] and a device too small."""
+        level = np.maximum(np.maximum(found.level, found.latency_ms.level), of_graph.astype(np.int8))
         return np.where(found.peak_memory_bytes.low > self.device.usable_bytes, np.int8(_OUTSIDE), level)
 
     def metrics(self, found: Estimates, batch: np.ndarray) -> dict[str, Bounds]:

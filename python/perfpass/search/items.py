@@ -14,8 +14,9 @@ from perfpass import _core, errors
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.features import OperatorTable, Tables
 from perfpass.graph import OpGraph, kept_outputs, liveness
+from perfpass.graph.assumed import is_assumed
 from perfpass.predictors.estimate import Runs
-from perfpass.predictors.lane import Counted
+from perfpass.predictors.lane import Counted, level_of_graphs
 
 _COLUMNS = tuple(f.name for f in fields(OperatorTable))
 
@@ -60,12 +61,13 @@ def chunks(models: Iterable[Any], size: int) -> Iterator[list[Any]]:
 def count(models: Sequence[Any], defaults: Candidate, counting: Counting, threads: int) -> Counted:
     """Read and count models; whatever is wrong with one becomes its problem."""
     problems: list[PerfPassError | None] = [None] * len(models)
-    items, by_description, at = [], [], []
+    items, by_description, assumed, at = [], [], [], []
     for i, model in enumerate(models):
         try:
-            item, described = _item(model, defaults)
+            item, loaded = _item(model, defaults)
             items.append(item)
-            by_description.append(described)
+            by_description.append(loaded is not None and loaded.by_description)
+            assumed.append(None if loaded is None else is_assumed(loaded.assumed))
             at.append(i)
         except PerfPassError as error:
             problems[i] = error
@@ -95,7 +97,10 @@ def count(models: Sequence[Any], defaults: Candidate, counting: Counting, thread
         _keep_float_logits([item[0] for item, kept in zip(items, good, strict=True) if kept], sizes, counting)
     sizes["by_description"] = np.array(by_description, dtype=np.float64)[good]
     runs = Runs(**{**sizes, "tables": tables, "batch": facts["batch"][good]})
-    return Counted(runs, np.array(at, dtype=np.intp)[good], facts["unknown"][good] != 0, problems)
+    # A file that the core itself reads has nothing stated of its load.
+    unstated = np.array([f if a is None else a for a, f in zip(assumed, facts["assumed"].tolist(), strict=True)], bool)
+    level = level_of_graphs(facts["unknown"], unstated, facts["counted_once"])
+    return Counted(runs, np.array(at, dtype=np.intp)[good], level[good], problems)
 
 
 def _keep_float_logits(sources: Sequence[Any], sizes: dict[str, np.ndarray], counting: Counting) -> None:
@@ -115,10 +120,12 @@ def _keep_float_logits(sources: Sequence[Any], sizes: dict[str, np.ndarray], cou
             )
 
 
-def _item(model: Any, defaults: Candidate) -> tuple[tuple[Any, int, dict[str, int], dict[str, list[int]]], bool]:
+def _item(
+    model: Any, defaults: Candidate
+) -> tuple[tuple[Any, int, dict[str, int], dict[str, list[int]]], OpGraph | None]:
     """What the core takes: a graph, a path or bytes, with the batch (0: its own) and what is set by name.
 
-    And whether it is of a configuration (`OpGraph.by_description`).
+    And the graph, unless the core reads it.
     """
     from perfpass.graph.traced_step import TrainingGraph
     from perfpass.importers import formats, load, named_shapes, onnx, operators
@@ -135,14 +142,14 @@ def _item(model: Any, defaults: Candidate) -> tuple[tuple[Any, int, dict[str, in
         read = onnx.reading(dims, named_shapes(shape), batch)
         path = isinstance(source, (str, os.PathLike))
         content = os.fsencode(source) if path else (bytes(source),)
-        return (content, read["batch"], read["dims"], read["input_shapes"]), False
+        return (content, read["batch"], read["dims"], read["input_shapes"]), None
     graph = load(source, batch=batch, dims=dims, input_shape=shape)
     if not isinstance(graph, OpGraph) or isinstance(graph, TrainingGraph):
         raise ArgumentError(
             "got a traced training step; give the forward graph (perfpass.load without mode) and mode='training', from "
             "which the step is derived"
         )
-    return (graph.core, batch or 0, {}, {}), graph.by_description
+    return (graph.core, batch or 0, {}, {}), graph
 
 
 def _is_onnx_path(source: Any) -> bool:

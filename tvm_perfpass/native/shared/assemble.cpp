@@ -26,8 +26,8 @@ void choose_branches(OpGraph& graph, std::span<const Branches> branches) {
     for (std::int32_t n = then_counts ? b.middle : b.begin; n < (then_counts ? b.end : b.middle); ++n) {
       graph.repeat[n] = 0.0;
     }
-    graph.notes.push_back(std::string("an If: the ") + (then_counts ? "then" : "else") +
-                          " branch is counted, the other has less to do and counts 0 times");
+    graph.notes.push_back({std::string("an If: the ") + (then_counts ? "then" : "else") +
+                           " branch is counted, the other has less to do and counts 0 times"});
   }
 }
 

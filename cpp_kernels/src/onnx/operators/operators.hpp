@@ -349,7 +349,10 @@ bool infer_has_element(InferContext&, const Operator&);
 bool infer_tf_idf(InferContext&, const Operator&);
 bool infer_ngram(InferContext&, const Operator&);
 bool infer_array_features(InferContext&, const Operator&);
+bool infer_label_encoder(InferContext&, const Operator&);
 bool infer_linear_classifier(InferContext&, const Operator&);
 bool infer_linear_regressor(InferContext&, const Operator&);
+bool infer_one_hot_encoder(InferContext&, const Operator&);
+bool infer_tree_ensemble(InferContext&, const Operator&);
 
 }  // namespace perfpass::onnx

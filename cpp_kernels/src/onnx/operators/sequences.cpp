@@ -3,6 +3,7 @@
 // its shape is kept beside, so that a tensor taken out again has its own.
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "onnx/operators/operators.hpp"
@@ -229,6 +230,46 @@ bool infer_array_features(InferContext& c, const Operator&) {
   if (x.size() == 1) out.push(1);
   out.push(elements(shape_of(c, 1)));
   set(c, 0, dtype_of(c, 0), out);
+  return true;
+}
+
+bool infer_label_encoder(InferContext& c, const Operator&) {
+  static constexpr std::pair<Text, DType> kValues[] = {{"values_int64s", DType::int64},
+                                                       {"values_floats", DType::float32},
+                                                       {"values_strings", DType::string},
+                                                       {"classes_strings", DType::string}};  // of version 1
+  DType type = DType::undefined;
+  for (const auto& [name, of_values] : kValues) {
+    if (c.find(name) != nullptr) type = of_values;
+  }
+  if (const Attribute* values = c.find("values_tensor"); values != nullptr && values->tensor != nullptr) {
+    type = values->tensor->dtype;
+  }
+  if (c.find("classes_strings") != nullptr && dtype_of(c, 0) == DType::string) type = DType::int64;
+  set_dtype(c, 0, type);
+  if (type == DType::undefined || !ready(c, {0})) return false;
+  set(c, 0, type, shape_of(c, 0));
+  return true;
+}
+
+bool infer_one_hot_encoder(InferContext& c, const Operator&) {
+  set_dtype(c, 0, DType::float32);
+  if (!ready(c, {0})) return false;
+  const Attribute* texts = c.find("cats_strings");
+  const std::size_t categories =
+      std::max(integers_attribute(c, "cats_int64s").size(), texts == nullptr ? 0 : texts->texts.size());
+  if (categories == 0) fail(c, "has no categories (cats_int64s, cats_strings)");
+  Shape out(shape_of(c, 0));
+  out.push(static_cast<std::int64_t>(categories));
+  set(c, 0, DType::float32, out);
+  return true;
+}
+
+bool infer_tree_ensemble(InferContext& c, const Operator&) {
+  set_dtype(c, 0, dtype_of(c, 0));
+  if (!ready(c, {0})) return false;
+  const Dims x = shape_of(c, 0);
+  set(c, 0, dtype_of(c, 0), Shape{x.empty() ? 1 : x[0], integer_attribute(c, "n_targets", 1)});
   return true;
 }
 

@@ -89,7 +89,7 @@ class Program:
 
     nodes: list[Node] = field(default_factory=list)
     inputs: list[Tensor] = field(default_factory=list)
-    notes: dict[str, None] = field(default_factory=dict)  # in order, each once
+    notes: dict[str, bool] = field(default_factory=dict)  # as of a draft
     _scopes: list[str] = field(default_factory=list)
     _names: dict[str, int] = field(default_factory=dict)
     _repeat: float = 1.0
@@ -320,8 +320,8 @@ def shown(program: Program, outputs: Sequence[Tensor]) -> OpGraph:
             [number(t) for t in node.outputs],
             node.repeat,
         )
-    for note in program.notes:
-        builder.add_note(note)
+    for note, counted_once in program.notes.items():
+        builder.add_note(note, counted_once)
     results = list(dict.fromkeys(number(t) for t in outputs))
     return OpGraph(builder.finish(inputs, results))
 

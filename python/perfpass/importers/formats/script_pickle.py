@@ -32,6 +32,7 @@ _STORAGES = {
     "ComplexDoubleStorage": "complex128",
 }
 _TENSOR = "torch._utils _rebuild_tensor_v2"
+_QUANTISED = "torch._utils _rebuild_qtensor"
 _DICT = "collections OrderedDict"
 _DEVICE = "torch device"
 _LISTS = frozenset(f"torch.jit._pickle build_{kind}list" for kind in ("int", "tensor", "double", "bool"))
@@ -257,6 +258,12 @@ class ScriptPickle:
     def _name(self, text: str) -> Name:
         known = text in _LISTS or text in (_TENSOR, _DICT, _TAGGED, _DEVICE)
         module, _, name = text.partition(" ")
+        if text == _QUANTISED:
+            raise UnsupportedError(
+                f"{self._what} of the archive holds weights that PyTorch quantised, in the packed form of the CPU that "
+                "wrote it, which no operator's shape rule reads; give the program as it was before and ask for "
+                "--precision int8 (precision='int8'), or export it to ONNX with QuantizeLinear and DequantizeLinear"
+            )
         if not known and not (module == "torch" and name in _STORAGES) and not f"{module}.".startswith("__torch__."):
             raise UnsupportedError(
                 f"{self._what} of the archive names {shown(text[:80])}, which is none of TorchScript's own: it may run "

@@ -60,10 +60,7 @@ def fixed(inputs: Sequence[Input], sizes: Sizes) -> Fixed:
     for item in inputs:
         if item.shape is None:
             if item.name not in given:
-                raise ShapeError(
-                    f"input {item.name!r} has no shape in the file; give one with --input-shape {item.name}=1x3x224x224"
-                    f" (input_shape={{{item.name!r}: (...)}})"
-                )
+                raise _shapeless(item)
             shapes[item.name] = given[item.name]
             continue
         open_dims += [d for d in item.shape if isinstance(d, str) and d not in symbols]
@@ -71,6 +68,13 @@ def fixed(inputs: Sequence[Input], sizes: Sizes) -> Fixed:
     if open_dims:
         raise _open(list(dict.fromkeys(open_dims)))
     return Fixed(shapes, symbols, declared, None if declared is None else sizes.batch)
+
+
+def _shapeless(item: Input) -> ShapeError:
+    return ShapeError(
+        f"input {item.name!r} has no shape in the file; give one with --input-shape {item.name}=1x3x224x224"
+        f" (input_shape={{{item.name!r}: (...)}})"
+    )
 
 
 def _bind_shape(item: Input, shape: tuple[int, ...], symbols: dict[str, int]) -> None:
@@ -101,6 +105,9 @@ def _bind_batch(
     shaped = [(item, item.shape if item.shape is not None else given.get(item.name, ())) for item in inputs]
     first = next((shape[0] for _, shape in shaped if shape), None)
     if first is None:
+        for item in inputs:
+            if item.shape is None and item.name not in given:
+                raise _shapeless(item)
         raise ArgumentError("a batch is given, but the model has no input with dimensions; leave it out")
     if isinstance(first, str):
         _bind(first, size, symbols, "the batch")

@@ -361,7 +361,7 @@ class _Run:
             return self._call(graphs[0], arguments[place + 1 :], depth)
         if name == "cond" and len(graphs) == 2:
             say = self.replay.recorder.notes
-            say["of a branch that only values decide, the longer part is counted"] = None
+            say["of a branch that only values decide, the longer part is counted"] = False
             longer = max(graphs, key=lambda g: len(g["nodes"]))
             return self._call(longer, arguments[-1], depth)
         raise UnsupportedError(

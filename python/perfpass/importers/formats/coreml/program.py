@@ -335,7 +335,7 @@ class Program:
                 if value.tensor >= 0:
                     read.append(self.tensor(value, op.repeat))
         if loop:
-            self.draft.notes[f"{op.name}: the file does not say how often it runs; its body is counted once"] = None
+            self.draft.notes[f"{op.name}: the file does not say how often it runs; its body is counted once"] = True
         elif len(marks) == 2:
             self.draft.branches.append((marks[0], marks[1]))
         kind = "loop" if loop else "conditional"

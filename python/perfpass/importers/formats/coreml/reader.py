@@ -124,7 +124,7 @@ def _program(program: Message, draft: Draft, names: dict[str, Value]) -> list[in
     functions = program.map(2)
     block = _block(functions, names)
     if len(functions) > 1:
-        draft.notes[f"of {len(functions)} functions the one called main is read, or the first"] = None
+        draft.notes[f"of {len(functions)} functions the one called main is read, or the first"] = False
     reader = Program(draft, names)
     found = []
     for name in reader.block(block):

@@ -190,7 +190,7 @@ def unknown(layer: Layer, declared: Sequence[tuple[tuple[int, ...], str]] | None
     layer.program.notes[
         f"layer {shown_value(layer.name)} is a {shown_value(layer.class_name)} of {layer.module}, {whose}: counted as "
         "an unknown operator by the shapes that the file declares, its parameters and arithmetic are missing"
-    ] = None
+    ] = False
     made = [layer.program.one("unknown", layer.class_name, inputs, shape, dtype, FREE) for shape, dtype in declared]
     return made[0] if len(made) == 1 else made
 

@@ -82,7 +82,7 @@ def _product(layer: Layer, key: str, x: Tensor, units: int) -> Tensor:
     inputs = [x, layer.weight(key, [length, units])] + ([bias] if bias is not None else [])
     if layer.mode == "float8":
         layer.program.notes["float8 layers are shown in the type that they compute in: their scaling is left out"] = (
-            None
+            False
         )
     lora = layer.settings.config.get("lora_rank")
     found = program.one("dense", layer.class_name, inputs, out, x.dtype)

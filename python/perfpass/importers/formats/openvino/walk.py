@@ -177,9 +177,10 @@ class Walk:
         body = layer.bodies.get("body")
         if body is None:
             raise FormatError(f"{layer.label} has no body; the file is damaged")
-        trips, said = self.trips(layer, by_port)
+        told, said = self.trips(layer, by_port)
         if said:
-            self.draft.notes[said] = None
+            self.draft.notes[said] = told is None
+        trips = 1 if told is None else told
         inner = Scope(body, f"{scope.prefix}{layer.name}/", scope.repeat * trips)
         bound: dict[int, Operand] = {}
         for line in _lines(layer, "port_map", "input"):
@@ -240,8 +241,8 @@ class Walk:
         self.draft.node("slice", layer.kind, f"{inner.prefix}part", {"axis": axis}, read, [made], inner.repeat)
         return Operand(made, known)
 
-    def trips(self, layer: Layer, by_port: dict[int, Operand]) -> tuple[int, str]:
-        """How often a body runs, and what must be said of it."""
+    def trips(self, layer: Layer, by_port: dict[int, Operand]) -> tuple[int | None, str]:
+        """How often a body runs, None where only a run knows, and what must be said of it."""
         for line in _lines(layer, "port_map", "input"):
             outer = by_port.get(_numbered(layer, line, "external_port_id"))
             if outer is not None and "axis" in line and outer.known.shape:
@@ -258,7 +259,7 @@ class Walk:
                 extent = port.shape[_numbered(layer, line, "axis") % len(port.shape)]
                 if extent >= 0:
                     return min(extent // max(abs(_numbered(layer, line, "part_size", 1)), 1), _MOST_TRIPS), ""
-        return 1, f"{layer.label}: the file does not say how often it runs; its body is counted once"
+        return None, f"{layer.label}: the file does not say how often it runs; its body is counted once"
 
     def branches(
         self, scope: Scope, layer: Layer, operands: list[Operand], by_port: dict[int, Operand]

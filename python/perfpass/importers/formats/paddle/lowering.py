@@ -135,7 +135,7 @@ class _Lowering:
             yields.append(self.block(block))
             sides.append(self.draft.nodes[begin:])
         if kind == "loop":
-            self.draft.notes["a loop whose number of runs depends on values: its body is counted once"] = None
+            self.draft.notes["a loop whose number of runs depends on values: its body is counted once"] = True
             yields = [y[1:] if len(y) > len(op.outputs) else y for y in yields]
         self._choice(op, sides)
         made = []

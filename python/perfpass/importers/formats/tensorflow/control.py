@@ -47,7 +47,7 @@ def branches(run: Run, node: NodeDef, inputs: list[Value]) -> Sequence[Value]:
     if len(parts) > 1:
         run.program.notes[
             "a branch whose condition only a run knows: the one that writes most is counted, the others count 0 times"
-        ] = None
+        ] = False
     return results[heaviest]
 
 
@@ -61,7 +61,7 @@ def loop(run: Run, node: NodeDef, inputs: list[Value]) -> Sequence[Value]:
     condition = run.graph.function(node.attributes.function("cond"))
     steps = _steps(run, condition, body, inputs)
     if steps is None:
-        run.program.notes["a loop whose length only a run knows: its body counts once"] = None
+        run.program.notes["a loop whose length only a run knows: its body counts once"] = True
     carried = []
     for name, result, value in zip(body.arguments, body.results, inputs, strict=False):
         kept = _source(body, result)[0] == name
@@ -153,7 +153,7 @@ def switch(run: Run, node: NodeDef, inputs: list[Value]) -> Sequence[Value]:
 def merge(run: Run, node: NodeDef, inputs: list[Value]) -> Sequence[Value]:
     """Merge of TensorFlow 1: what enters a loop, or the last of a condition's ways."""
     if len(inputs) < len(node.inputs):
-        run.program.notes["a loop of TensorFlow 1: what it repeats counts once"] = None
+        run.program.notes["a loop of TensorFlow 1: what it repeats counts once"] = True
         value = inputs[0]
         if isinstance(value, Tensor) and value in run.known:
             value = _unknown(run, value)

@@ -304,7 +304,7 @@ class Run:
         self.program.notes[
             f"{shown_value(node.op)} is not known here: counted as an unknown operator by the shapes that the file "
             "declares"
-        ] = None
+        ] = False
         made = self.program.add("unknown", node.op, tensors, [s for s in shapes if s is not None], kind)
         for tensor, dtype in zip(made, dtypes, strict=False):
             tensor.dtype = dtype if dtype not in ("resource", "variant") else "undefined"
