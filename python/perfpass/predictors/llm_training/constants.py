@@ -45,6 +45,8 @@ SPREAD = Spread(
 # Beside these, of a vendor none of whose boards was trained on: what serving's first tokens, large products as well,
 # are off by where a vendor is new to it. By hand.
 VENDORS, VENDOR_WIDTH = ("NVIDIA",), 0.70
+# Beside these, where a step waits for its host alone: the hosts of two laboratories differ by two (`step`). By hand.
+HOST_WIDTH = 0.6
 # Peak memory by what is counted, of layouts alike, by framework; "other": what is counted, and more than any holds.
 _HELD: dict[str, Held] = {
     "megatron": Held(3.93e6, 1.015, 0.933, 1.211, 4.40e8),

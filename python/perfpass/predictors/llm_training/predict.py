@@ -16,7 +16,7 @@ from perfpass.prediction import Interval, MemoryFigures
 from perfpass.predictors.llm_training import constants
 from perfpass.predictors.llm_training.reach import bytes_of_a_flop
 from perfpass.predictors.llm_training.step import HOST_BYTES_S, StepTime, timed, work
-from perfpass.predictors.roofline import fed_flops, sustained_flops
+from perfpass.predictors.roofline import fed_flops, issue_share, sustained_flops
 from perfpass.predictors.training_step.power import StepPower
 from perfpass.predictors.training_step.predictor import StepPredictor
 from perfpass.text import unknown
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
     from perfpass.llm.architecture import LanguageModel
     from perfpass.llm.recipe import Layout, Recipe
+
+_WAITS = 0.5  # share of a step that is its host's, from which on that is said
 
 
 @dataclass(frozen=True)
@@ -103,9 +105,10 @@ def run(
         "framework": float(any(strange.values())) + float(framework in constants.OF_ONE_LABORATORY),
     }
     foreign = device.vendor not in constants.VENDORS
-    beside_vendor = constants.VENDOR_WIDTH if foreign else 0.0
-    below, above = (math.hypot(float(b[0]), beside_vendor) for b in constants.SPREAD.bounds(lacks))
     seconds = float(parts.seconds)
+    waiting = float(issue_share(found.issued / parts.working * factor) * (parts.working + parts.issuing) / seconds)
+    more = constants.VENDOR_WIDTH * foreign, constants.HOST_WIDTH * waiting
+    below, above = (math.hypot(float(b[0]), *more) for b in constants.SPREAD.bounds(lacks))
     step = Interval(seconds, seconds * math.exp(-below), seconds * math.exp(above), "s")
     ideal = found.relative_peak * 312e12 * seconds
     # As steps of other networks use a board: of the rate of 16 bits that its watts feed, and of its bandwidth.
@@ -128,5 +131,6 @@ def run(
         why=(
             *(["vendor"] if foreign else ["device"] if lacks["device"] else []),
             *(name for name, holds in strange.items() if holds),
+            *(["issue"] if waiting > _WAITS else []),
         ),
     )

@@ -9,7 +9,8 @@ combine of experts, keys and values around a ring of context ranks (arXiv:2310.0
 sharded replicas (arXiv:1910.02054, section 7; FSDP gathers and reduces for every micro-batch). Zero-bubble schedules
 leave (p - 1)(F + B - W) of the bubble or (p - 1)(F + B - 2 W), with W the gradients of weights and B the rest of the
 backward pass (arXiv:2401.10241, table 2). What waits on the host crosses the link to it while the device computes; the
-optimizer's step there (ZeRO-Offload, arXiv:2101.06840) and its weights' way back are waited for.
+optimizer's step there (ZeRO-Offload, arXiv:2101.06840) and its weights' way back are waited for. Kernels are issued by
+the host one by one, whatever they compute, so that few tokens take as long as it does.
 """
 
 from __future__ import annotations
@@ -21,8 +22,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.errors import DeviceError
+from perfpass.llm.recipe import FROZEN
 from perfpass.llm.training import parameters_of_a_device, stage_layers
 from perfpass.predictors.llm_training.reach import reach
+from perfpass.predictors.roofline import smooth_maximum
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -52,6 +55,15 @@ _LATER = ("hopper", "blackwell", "blackwell-ultra")
 # Bytes over two of a score that is written out: the product's, the softmax's and the dropout's passes over it.
 _SCORE_ELEMENTS = 6.5
 _A100_FLOPS = 312e12
+# Seconds in which the host issues the kernels of a layer, forward and backward, and the forward pass' part of them (as
+# hosts of other steps: 51 us an operator, and 33 for each of two behind it). LitGPT's steps of 16 and 32 layers with
+# adapters beside them take 44 to 109 ms on an A100; Megatron-LM's tests of narrow networks 4 to 8 ms a layer, those of
+# experts 1.5 times that, but no more than 4 where NVIDIA tuned it. A matrix with an adapter has five kernels more
+# (dropout, two products, scale, sum) beside the 33 of a layer.
+_ISSUE_S, _ISSUED_FORWARD, _ISSUED_EXPERTS, _ISSUED_ADAPTER = 2.8e-3, 0.44, 1.5, 0.15
+# Share of the bandwidth that kernels reach which unpack frozen weights into 16 bits: LitGPT's steps of 3 to 7 x 10^9
+# parameters in NF4 take 38 to 86 ms longer, for two passes (A100), although they wait for their host.
+_UNPACKED = 0.26
 _TAUGHT = 0.01  # of a model's parameters, in adapters of common ranks
 
 
@@ -84,6 +96,7 @@ class Work:
     bandwidth; ``speed_up``: the peak of ``bits`` over that of 16; ``passes``: forward and backward, with ``anew`` of
     products and ``attended_anew`` of attention computed again.
     ``messages_*`` at the link's rate, ``exchange`` of replicas in a step; it hides behind ``behind`` of the step.
+    ``issued``: what the host issues it in; ``unpacked``: frozen weights at the device's bandwidth.
     ``bubble``: of the busy time, less ``filled`` of the products; ``streamed``: seconds on the link to the host while
     the device computes, ``host``: those that it waits for; ``relative_peak``: the device's 16-bit peak over an A100's.
     """
@@ -103,6 +116,8 @@ class Work:
     messages_experts: Number
     exchange: Number
     behind: Number
+    issued: Number
+    unpacked: Number
     update: Number
     bubble: Number
     filled: Number
@@ -115,7 +130,7 @@ class Work:
 
 @dataclass(frozen=True)
 class StepTime:
-    """Seconds of a step by cause; numbers, or arrays [N]."""
+    """Seconds of a step by cause; numbers, or arrays [N]. ``issuing``: what the device waits for its host's kernels."""
 
     products: Number
     attention: Number
@@ -124,11 +139,19 @@ class StepTime:
     tensor: Number
     context: Number
     experts: Number
+    issuing: Number
+    unpacking: Number
     bubble: Number
     replicas: Number
     update: Number
     offload: Number
     straggling: Number
+
+    @property
+    def working(self) -> Number:
+        """What a device computes and sends of its micro-batches while its host issues them."""
+        computed = self.products + self.attention + self.elementwise + self.recomputation
+        return computed + self.tensor + self.context + self.experts
 
     @property
     def seconds(self) -> Number:
@@ -149,7 +172,9 @@ def timed(work: Work, constants: Constants) -> StepTime:
     anew = work.anew * (body + beside) + work.attended_anew * attending
     tensor, context = c.tensor * work.messages_tensor, c.tensor * work.messages_context
     experts = c.experts * work.messages_experts
-    busy = products + attention + elementwise + anew + tensor + context + experts
+    working = products + attention + elementwise + anew + tensor + context + experts
+    unpacking, waited = work.unpacked / _UNPACKED, smooth_maximum(working, work.issued)
+    busy = waited + unpacking
     bubble = np.maximum(busy - work.filled * products, 0.0) * work.bubble
     hidden = np.maximum((1 - c.replicas) * work.exchange - busy * work.behind, 0.0)
     replicas, update = c.replicas * work.exchange + hidden, work.update / c.memory
@@ -157,7 +182,7 @@ def timed(work: Work, constants: Constants) -> StepTime:
     straggling = c.straggle * work.doublings * (busy + bubble + replicas + update + offload)
     return StepTime(
         *(products, attention, elementwise, anew, tensor, context, experts),
-        *(bubble, replicas, update, offload, straggling),
+        *(waited - working, unpacking, bubble, replicas, update, offload, straggling),
     )
 
 
@@ -303,6 +328,8 @@ def work(
         messages_experts=dispatched / speed(among),
         exchange=exchange,
         behind=1.0 if layout.sharding == "zero3" else 1.0 / m,
+        issued=m / p * _issued_s(layers, recipe),
+        unpacked=_unpacked_bytes(model, layout, recipe) / bandwidth,
         update=0.0 if recipe.offload != "none" else update / bandwidth,
         bubble=(p - 1) / (layout.virtual * m),
         filled=_FILLED[layout.schedule] / (1 + backward) if backward == 2 else 0.0,
@@ -312,6 +339,23 @@ def work(
         relative_peak=peak / _A100_FLOPS,
         model_flops=2 * (1 + backward) * share * macs,
     )
+
+
+def _issued_s(layers: tuple[Layer, ...], recipe: Recipe) -> float:
+    """Seconds in which the host issues all ``layers`` for a micro-batch."""
+    count = sum(_ISSUED_EXPERTS if layer.experts else 1.0 for layer in layers)
+    again = _ISSUED_FORWARD if recipe.recompute in ("full", "offloaded") else 0.0
+    adapted = _ISSUED_ADAPTER * len(recipe.adapter.targets) if recipe.adapter else 0.0
+    return _ISSUE_S * count * (1.0 + again) * (1.0 + adapted)
+
+
+def _unpacked_bytes(model: LanguageModel, layout: Layout, recipe: Recipe) -> float:
+    """Bytes that a step reads and writes to have a device's frozen weights in 16 bits, for each pass over them."""
+    if not recipe.adapter or recipe.adapter.frozen == "none":
+        return 0.0
+    passes = 3 if recipe.recompute in ("full", "offloaded") else 2
+    moved = FROZEN[recipe.adapter.frozen] + FROZEN["none"]
+    return parameters_of_a_device(model, layout) * moved * passes * recipe.micro_batches
 
 
 def _sent(model: LanguageModel, groups: int, near: int) -> float:
