@@ -261,7 +261,7 @@ def test_a_board_without_bf16_trains_in_fp16(board):
 @pytest.mark.parametrize("board", ["mi300x", "m2-max", "gaudi3"])
 def test_a_vendor_that_was_never_trained_on_is_far_wider_than_a_new_board(board):
     def width(on: str) -> float:
-        step = train_cost("gpt2", on).predicted.step_s
+        step = train_cost("gpt2", on, micro_batch=32, global_batch=32).predicted.step_s  # that no host holds up
         return step.high / step.low
 
     assert width("a100") < width("rtx-4090") < 2 < 3 < width(board)
