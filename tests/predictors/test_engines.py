@@ -402,3 +402,16 @@ def test_a_board_of_a_device_file_is_priced_as_its_twin_with_wider_bounds():
     known, asked = ask(device=board), ask(device=own)
     assert asked.prompt_s.median == known.prompt_s.median and asked.token_s.median == known.token_s.median
     assert asked.latency_s.high > known.latency_s.high and asked.latency_s.low < known.latency_s.low
+
+
+def test_longer_contexts_than_an_engine_was_measured_with_may_take_longer():
+    """Runs of transformers had up to 1,512 tokens, those of llama.cpp 66,000."""
+
+    def bounds(runtime, tokens):
+        asked = {"runtime": runtime, "precision": "fp16", "output_length": 64}
+        token = perfpass.predict_offline("Qwen/Qwen3-0.6B", "h100", input_length=tokens, **asked).token_s
+        return token.median / token.low, token.high / token.median
+
+    short, long = (bounds("transformers", n) for n in (1024, 16384))
+    assert long[0] == pytest.approx(short[0]) and long[1] > 1.2 * short[1]
+    assert bounds("llama.cpp", 16384)[1] == pytest.approx(bounds("llama.cpp", 1024)[1])

@@ -55,11 +55,18 @@ WORDS: Mapping[str, str] = {
     "depth": "more tokens than were learned from",
 }
 CAUSES = tuple(WORDS)
-# Tokens up to which prompts and depths were measured.
-_MEASURED_TOKENS = 65_536
+# Tokens of a prompt with its answer up to which an engine was measured; of all backends of llama.cpp, and of others.
+_MEASURED_TOKENS = {"llama.cpp": 65_536, "ktransformers": 32_768, "lmdeploy": 4_096}
+_MEASURED_TOKENS |= dict.fromkeys(("exllama", "exllamav2"), 2_048)
+_OTHERS_TOKENS = 1_536
 
 
 _PLAIN, _EAGER, _HALVES = Arithmetic(), Arithmetic(scores_kept=True), Arithmetic(half_sums=True)
+
+
+def _measured_tokens(batch: Batch) -> int:
+    name = "llama.cpp" if batch.runtime in ONE_SEQUENCE else engine_of(batch)
+    return _MEASURED_TOKENS.get(name, _OTHERS_TOKENS)
 
 
 @dataclass(frozen=True)
@@ -283,7 +290,7 @@ class Engines:
             "file type": float(own is not None and packed not in known["files"]),
             "host": (1.0 if not batch.host_bandwidth_bytes_s else _STATED_HOST) * float(host_of(batch) != NOTHING),
             "prompts": float(prompt and not told and "prompt" not in known.get("kinds", ())),
-            "depth": max(float(np.log2(depth / _MEASURED_TOKENS)), 0.0),
+            "depth": max(float(np.log2(depth / _measured_tokens(batch))), 0.0),
         }
 
     def predict(self, batch: Batch) -> Offline:
@@ -308,7 +315,8 @@ class Engines:
     def _interval(self, kind: str, steps: Steps, habits: Habits, lacks: Mapping[str, np.ndarray | float]) -> Interval:
         floor = least(steps)
         median = max(seconds(steps, habits), floor)
-        low, high = self.spread[kind].bounds(lacks)
+        # What was not measured of long contexts makes them take longer, not less.
+        low, high = self.spread[kind].bounds({**lacks, "depth": 0.0})[0], self.spread[kind].bounds(lacks)[1]
         return Interval(median, max(median * float(np.exp(low[0])), floor), median * float(np.exp(high[0])), "s")
 
     def _support(self, batch: Batch, latency: Interval) -> Support:
@@ -341,7 +349,7 @@ class Engines:
         elif host != NOTHING:
             reasons.append(left)
         said = width_words.reason("latency", latency, self.spread["token"], lacks, WORDS)
-        level: SupportLevel = "outside" if lacks["device"] or lacks["engine"] or lacks["depth"] else "near"
+        level: SupportLevel = "outside" if lacks["device"] or lacks["engine"] or lacks["depth"] > 1 else "near"
         return Support(width_words.level_of(latency, level), (*reasons, *said))
 
 
