@@ -147,7 +147,8 @@ def test_what_is_wrong_is_one_sentence(client, examples, question, fields, said)
 @pytest.mark.parametrize("search", [{}, {"search": "true", "global_batch": "8"}])
 def test_layouts_are_drawn_of_language_models_alone(client, search):
     """A Whisper trains as a network, whose answer has no layout to draw."""
-    problem = asked(client, "train", {"device": "h100", "model": "whisper-tiny", **search})[-1]["problem"]
+    form = {"question": (None, urlencode({"device": "h100", "model": "whisper-tiny", **search}))}
+    problem = json.loads(client.post("/ask/train", files=form).text.splitlines()[-1])["problem"]
     assert "no language model whose layouts are known" in problem["detail"] and 400 <= problem["status"] < 500
 
 
