@@ -499,6 +499,10 @@ def test_fewer_requests_at_most_are_offered_where_vllms_sampler_is_what_does_not
     assert usual.answer == "cannot say" and change.text == "--max-num-seqs 64"  # vLLM's own error asks for it (#27508)
     told = perfpass.fit("gpt-oss-120b", "h100", context=32768, **change.options)
     assert told.answer == "yes" and told.answers[0].probability == change.probability
+    few = perfpass.fit("gpt-oss-120b", "h100", max_sequences=2, concurrency=2).answers[0]
+    assert few.largest.concurrency == 2, "no more run at once, though there is room"
+    with pytest.raises(ArgumentError, match="concurrency is 64, of which vLLM runs 16 at once"):
+        perfpass.fit("gpt-oss-120b", "h100", max_sequences=16, concurrency=64)
     with pytest.raises(ArgumentError, match="max_sequences is vLLM's --max-num-seqs"):
         perfpass.fit("gpt-oss-120b", "h100", runtime="sglang", max_sequences=64)
 

@@ -171,9 +171,23 @@ def test_a_framework_says_that_eager_pytorch_takes_longer(capsys):
     main([*asked, "--framework", "eager", "--tokens", "1M"])
     eager = json.loads(capsys.readouterr().out)
     assert eager["step_s"]["median"] > fused["step_s"]["median"] and eager["samples"] == 1e6 / 1024
-    for more, said in ((["--tp", "2"], "--tp has no meaning"), (["--lora-rank", "8"], "--lora-rank has no meaning")):
-        assert main([*asked, "--framework", "eager", *more]) > 1
+    for more, said in (
+        (["--tp", "2"], "--tp has no meaning here: gpt2 in eager PyTorch has no layouts"),
+        (["--lora-rank", "8"], "--lora-rank has no meaning"),
+        (["--sequence", "0", "--tokens", "1M"], "sequence 0; it is a whole number from 1"),
+        (["--tokens", "-5"], "tokens -5"),
+    ):
+        assert main([*asked, "--framework", "eager", *more]) == 2
         assert said in capsys.readouterr().err
+
+
+def test_a_language_model_in_eager_pytorch_reads_as_many_tokens_as_in_a_framework():
+    asked = {"framework": "eager", "precision": "amp", "optimizer": "adamw"}
+    unstated, stated, short = (
+        train_answer("smollm2-135m", "a100", **asked, **more).found.step_s
+        for more in ({}, {"sequence": 4096}, {"dims": {"sequence_length": 128}})
+    )
+    assert unstated == stated and short.median < stated.median
 
 
 def test_an_encoder_decoder_trains_as_the_network_that_predict_reads():

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import perfpass
 from perfpass.devices import device
 from perfpass.errors import ArgumentError
 from perfpass.llm import language_model
@@ -24,6 +25,7 @@ from perfpass.llm.memory import (
     workspace_bytes,
 )
 from perfpass.llm.serving import Serving
+from perfpass.predictors.engine.settings import engine_settings
 
 BF16 = Quantization()
 
@@ -103,6 +105,20 @@ def test_a_step_larger_than_the_sampler_is_the_workspace():
     sorting = server_workspace_bytes(model, board, "vllm", 1e9, "0.19.0")
     assert server_workspace_bytes(model, board, "vllm", 1e9) == sorting  # the newest that was measured sorts
     assert server_workspace_bytes(model, board, "vllm", 1e9, "0.21.0") == (1e9, sorting[1])
+
+
+def test_vllms_first_engine_samples_for_as_many_requests_as_it_runs():
+    model, board = language_model("llama-3.1-8b"), device("h100")
+    first, present = (server_workspace_bytes(model, board, "vllm", 1e8, version)[0] for version in ("0.7.3", "0.8.0"))
+    runs = [engine_settings("vllm", board.memory_bytes, version=v).max_sequences for v in ("0.7.3", "0.8.0")]
+    assert first / present == runs[0] / runs[1] == 256 / 1024
+
+
+def test_where_less_than_is_usual_would_have_to_be_taken_the_reason_says_so():
+    less, enough = (perfpass.predict_llm("llama-3.1-70b", "h100", tp=2, runtime_version=v).memory for v in ("", "0.20"))
+    for fit, words in ((less, "less than is usual"), (enough, "no more than usual")):
+        assert fit.answer == "perhaps" and fit.reason.endswith(words)
+        assert (fit.needed.median > fit.limit_bytes) == (fit is less)
 
 
 def test_what_a_server_needs_beside_weights_and_cache_is_what_vllm_logs():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -69,6 +70,10 @@ def test_a_lone_prompt_of_a_mixture_waits_for_its_host_event_by_event_as_elsewhe
     simulated = simulate_llm("qwen3-30b-a3b", BOARD, arrivals="closed", requests=3, **load)
     predicted = predict_llm("qwen3-30b-a3b", BOARD, **load)
     assert simulated.ttft_ms.p50.median == pytest.approx(predicted.ttft_ms.median, rel=0.25)
+    (words,) = (text for text in simulated.limits if text.startswith("time to first token"))
+    shares = [int(share) for share in re.findall(r"(\d+)%", words)]
+    assert "the host's" in words and 99 <= sum(shares) <= 101
+    assert shares[0] < 15 < shares[1], "what the host issues is no waiting for others' steps"
 
 
 def test_two_replicas_take_twice_the_rate_of_one():

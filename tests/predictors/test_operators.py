@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from perfpass.devices import catalogue, device
 from perfpass.errors import ArgumentError, ArtefactError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
+from perfpass.graph import step as backward
 from perfpass.graph.table import OperatorColumns, Tables
 from perfpass.predictors import roofline
 from perfpass.predictors.inference import operators
@@ -343,6 +344,15 @@ def test_pytorchs_interpolation_runs_a_thread_a_pixel_through_all_planes(name):
     assert seconds(64, 8 * full) > 3 * seconds(64, 2 * full), "waves of pixels"
     for other in ({"flops": 0.0}, {"layout": "nhwc"}, {"runtime": "torch.compile"}, {"runtime": "tensorrt"}):
         assert seconds(65536, 196, **other) < 0.1 * few, other
+
+
+def test_the_gradient_of_an_interpolation_has_a_thread_for_each_element():
+    options = backward.StepOptions("none", foreach=False)
+    step = backward.derive(_interpolation(65536, 196), options, input_elements=1.0, width=4.0)
+    seconds = operators.work(step, Way(device("rtx-4090"), "fp32"), step=True).seconds
+    resizes = np.asarray(step.op) == OPERATORS.index("resize")
+    (forward,), (back,) = (seconds[resizes & (step.part == part)] for part in (backward.FORWARD, backward.DATA))
+    assert back < 0.1 * forward
 
 
 def test_tables_hold_the_planes_and_the_pixels_of_a_resize():

@@ -144,6 +144,14 @@ def test_what_is_wrong_is_one_sentence(client, examples, question, fields, said)
     assert said in problem["detail"] and 400 <= problem["status"] < 500 and "\n" not in problem["detail"]
 
 
+@pytest.mark.parametrize("search", [{}, {"search": "true", "global_batch": "8"}])
+def test_layouts_are_drawn_of_language_models_alone(client, search):
+    """A Whisper trains as a network, whose answer has no layout to draw."""
+    form = {"question": (None, urlencode({"device": "h100", "model": "whisper-tiny", **search}))}
+    problem = json.loads(client.post("/ask/train", files=form).text.splitlines()[-1])["problem"]
+    assert "no language model whose layouts are known" in problem["detail"] and 400 <= problem["status"] < 500
+
+
 def test_a_model_is_asked_for_where_none_is_given(client):
     for fields, said in (({"device": "t4"}, "no model"), ({"device": "t4", "file": "a.onnx"}, "choose a.onnx again")):
         form = {"question": (None, urlencode(fields))}

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from perfpass.deploy.train_arguments import check
 from perfpass.deploy.train_cost import TrainCost, train_cost
 from perfpass.deploy.train_network import is_language_model, train_network_cost
 from perfpass.errors import ArgumentError
@@ -130,11 +131,13 @@ def arguments(model: Any, asked: dict[str, Any], named: Callable[[str], str] = s
     samples = _samples(asked.pop("samples", None), asked.pop("epochs", None), named)
     if samples is not None and "tokens" in asked:
         raise ArgumentError(f"{named('tokens')} and {named('samples')} both say how long the run is; give one of them")
+    of_language = is_language_model(model)
     if eager := asked.get("framework") == EAGER:
-        samples = _as_network(asked, samples, named)
-    if eager or not is_language_model(model):
+        samples = _as_network(asked, samples, named, _SEQUENCE if of_language else None)
+    if eager or not of_language:
         others = [name for name in asked if name not in (*_OF_NETWORKS, *_OF_BOTH)]
-        _refuse(asked, others, f"{_called(model)} is no language model whose layouts are known", named)
+        what = "in eager PyTorch has no layouts" if eager else "is no language model whose layouts are known"
+        _refuse(asked, others, f"{_called(model)} {what}", named)
         return False, asked if samples is None else asked | {"samples": samples}
     _refuse(asked, _OF_NETWORKS, f"{_called(model)} is a language model, of given sizes", named)
     if "lora_targets" in asked:
@@ -144,12 +147,21 @@ def arguments(model: Any, asked: dict[str, Any], named: Callable[[str], str] = s
     return True, asked
 
 
-def _as_network(asked: dict[str, Any], samples: float | None, named: Callable[[str], str]) -> float | None:
-    """Turns what was ``asked`` of a language model into the words of networks; returns the samples of the run."""
+def _as_network(
+    asked: dict[str, Any], samples: float | None, named: Callable[[str], str], usual: int | None
+) -> float | None:
+    """Turns what was ``asked`` of a language model into the words of networks; returns the samples of the run.
+
+    ``usual``: tokens of a sequence where nobody says how many, None of a network that has none.
+    """
+    check({name: asked[name] for name in ("sequence", "tokens") if asked.get(name) is not None})
     del asked["framework"]
     sequence, tokens = asked.pop("sequence", None), asked.pop("tokens", None)
+    dims = dict(asked.get("dims") or {})
+    if sequence is None and not any("sequence" in name for name in dims):
+        sequence = usual
     if sequence is not None:
-        asked["dims"] = {"sequence": sequence} | dict(asked.get("dims") or {})
+        asked["dims"] = {"sequence": sequence} | dims
     if tokens is None:
         return samples
     if sequence is None:

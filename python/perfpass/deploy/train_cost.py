@@ -304,7 +304,7 @@ def _gradient_bytes(framework: str, precision: str, sharding: str | None) -> flo
 
 _FUSED = (
     "a training framework's step: norms, gates and loss are fused or compiled. Eager PyTorch, as `perfpass predict "
-    "--mode training` tells it, takes longer: --framework eager"
+    "--mode training` tells it, takes longer: --framework eager, with --precision amp and --optimizer adamw"
 )
 _UNSURE = {
     "vendor": "no training of a language model was measured on a board of this vendor, nor the watts of any step: the "

@@ -425,7 +425,8 @@ def _movements(step: _Step, open_: np.ndarray) -> np.ndarray:
     mask &= ~_is(step.t, "identity", "reduce_any", "arg_reduce", "dropout")
     # A gather of indices or constants has no gradient, but that cannot be seen here.
     moved = np.where(_is(step.t, "concat", "split"), step.written, step.x)
-    step.moved(mask, DATA, step.y, np.maximum(moved, step.weight))
+    # The gradient of an interpolation has a thread for each element, not for each pixel (UpSampleBilinear2d.cu).
+    step.moved(mask, DATA, step.y, np.maximum(moved, step.weight), b=0, m=0)
     return mask
 
 

@@ -10,7 +10,6 @@ of the prompt's last token alone (read in modeling_llama.py and generation/utils
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -21,7 +20,7 @@ from perfpass.graph.allocators import FREE, USES, Events, caching
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, weight_bytes
 from perfpass.llm.in_use import CONTEXT_BYTES, CONTEXT_SHARES, DOCUMENTED, MEASURED, MOST_ABOVE, interval, whole_bytes
 from perfpass.llm.memory import sequence_bytes
-from perfpass.llm.serving import MemoryFit
+from perfpass.llm.serving import MemoryFit, release
 from perfpass.prediction import Interval
 from perfpass.text import size
 
@@ -277,7 +276,7 @@ _READ_BEFORE = frozenset({
 
 def holds_twice(version: str) -> bool:
     """Whether that release of transformers holds the cache twice while it grows; a present one where none is stated."""
-    return bool(version) and tuple(int(n) for n in re.findall(r"\d+", version)[:2]) < _ONCE_SINCE
+    return release(version) < _ONCE_SINCE
 
 
 def in_eager_pytorch(

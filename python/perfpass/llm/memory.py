@@ -67,6 +67,7 @@ _LOGIT_BYTES = 4.0
 # Requests that vLLM runs at once by itself (`max_num_seqs`; its arguments of 0.10 to 0.12), and on boards of 70 GiB and
 # more that are no A100.
 VLLM_SEQUENCES, VLLM_SEQUENCES_ON_LARGE, VLLM_LARGE_BYTES = 256, 1024, 70 * 2**30
+VLLM_FIRST_UNTIL = (0, 8)  # before it vLLM's first engine is the default, which runs as many on any board
 # What vLLM's sampler holds while memory is profiled, for each of them and every entry of the vocabulary, on each rank:
 # logits in 16 and in 32 bits; their sort, with values and places in 64 bits, keys and twice a place with its row
 # (PyTorch's segmented_sort_pairs_by_full_sort). Published logs have 38 to 42: docs/predictors/memory.md. It was the
@@ -176,10 +177,10 @@ def padding_bytes(model: LanguageModel, split: Parallelism, quantization: Quanti
     return total * ELEMENT_BYTES["mxfp4"] / split.pipeline
 
 
-def vllm_sequences(device: Device) -> int:
-    """Requests that vLLM runs at once by itself."""
+def vllm_sequences(device: Device, version: str = "") -> int:
+    """Requests that vLLM, of a ``version`` or the newest, runs at once by itself."""
     large = device.usable_bytes >= VLLM_LARGE_BYTES and not device.id.startswith("a100")
-    return VLLM_SEQUENCES_ON_LARGE if large else VLLM_SEQUENCES
+    return VLLM_SEQUENCES_ON_LARGE if large and release(version) >= VLLM_FIRST_UNTIL else VLLM_SEQUENCES
 
 
 def server_workspace_bytes(
@@ -193,7 +194,7 @@ def server_workspace_bytes(
     most = (1 + _WORKSPACE_HIGH) * step
     if runtime != "vllm":
         return step, most
-    sampled = float((sequences or vllm_sequences(device)) * model.vocabulary * _SAMPLER_BYTES)
+    sampled = float((sequences or vllm_sequences(device, version)) * model.vocabulary * _SAMPLER_BYTES)
     sorts = not version or release(version) < _SORTED_UNTIL
     return max(step, sampled) if sorts else step, max(most, sampled)
 
@@ -349,7 +350,8 @@ def _with_use(
         use = replace(use, room=room(runtime, device, split.gpus, replace(parts, cache=parts.each)))
     if use.answer != "perhaps" or not found.fits_by_default:
         return use
-    return replace(use, reason="it fits only where runtime and workspaces take no more than usual")
+    usually = "no more than" if use.needed and use.needed.median <= use.limit_bytes else "less than is"
+    return replace(use, reason=f"it fits only where runtime and workspaces take {usually} usual")
 
 
 def _fit(found: ServingMemory, wanted: int, ranks: int, length: int, quantization: Quantization) -> MemoryFit:

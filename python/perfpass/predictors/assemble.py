@@ -504,8 +504,7 @@ def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph) -> Support
             *reasons,
             f"the bounds of the time are a factor of {width_words.factor(time.high / time.low)} apart{by}",
         )
-    found = Support(level, reasons)
-    return replace(found, reasons=(*found.reasons, *(one.sentence() for one in graph.assumed), *graph.counted_once))
+    return Support(level, (*reasons, *(one.sentence() for one in graph.assumed), *graph.counted_once))
 
 
 def _level_of_graph(graph: OpGraph) -> np.ndarray:

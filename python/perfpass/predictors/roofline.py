@@ -187,12 +187,16 @@ def sustained_flops(device: Device, precision: str) -> float:
     return float(min(peak, max(fp32, (device.power_limit_w - device.idle_power_w) / joules)))
 
 
+# Rates that every board has units for.
+UNITS_EVERYWHERE = ("fp32", "fp64")
+
+
 def has_units(device: Device, precision: str) -> bool:
     """Whether a board multiplies at a precision of `RATES` in units for it, and not in those of fp32, as libraries
-    choose where it has none or a token few (fp16 on Pascal, a 64th of fp32's rate; `sustained_flops`). fp64 has some.
+    choose where it has none or a token few (fp16 on Pascal, a 64th of fp32's rate; `sustained_flops`).
     """
     rate = RATES.get(precision, precision)
-    return rate == "fp64" or device.peak_flops.get(rate, 0.0) >= device.peak_flops["fp32"]
+    return rate in UNITS_EVERYWHERE or device.peak_flops.get(rate, 0.0) >= device.peak_flops["fp32"]
 
 
 def fed_flops(device: Device, precision: str) -> float:

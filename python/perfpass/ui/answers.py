@@ -135,10 +135,17 @@ def _llm(asked: Asked, progress: Progress) -> tuple[Page, Any]:
 
 def _train(asked: Asked, progress: Progress) -> tuple[Page, Any]:
     from perfpass.deploy.train_cost import search_layouts
+    from perfpass.deploy.train_network import is_language_model
 
-    if isinstance(asked.model.given, bytes):  # the page draws layouts of language models
+    # The page draws layouts of language models.
+    if isinstance(asked.model.given, bytes):
         raise ArgumentError("training is asked of a language model by its name or its config.json, not of a file")
     progress.begin(f"laying out the training of {asked.model.called}")
+    if not is_language_model(asked.model.given):
+        raise ArgumentError(
+            f"{asked.model.called} is no language model whose layouts are known; `perfpass train-cost` tells what its "
+            "training takes"
+        )
     question = read(Train, dict(asked.fields), strict=False)
     if not question.search:
         plain = {name: value for name, value in asked.fields.items() if name != "search"}

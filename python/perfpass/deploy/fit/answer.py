@@ -119,6 +119,11 @@ def fit(
     load = Load(
         min(_CONTEXT, positions or _CONTEXT) if context is None else context, 1 if concurrency is None else concurrency
     )
+    if max_sequences is not None and load.sequences > max_sequences:
+        raise ArgumentError(
+            f"concurrency is {load.sequences:,}, of which vLLM runs {max_sequences:,} at once (max_sequences): the "
+            f"others wait, and take no memory; give a concurrency of {max_sequences:,} at most"
+        )
     if load.context <= (window := found.language.window):
         raise ArgumentError(
             f"a context of {load.context:,} tokens holds no answer of {found.language.name}, whose window of sound has "

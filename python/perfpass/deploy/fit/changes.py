@@ -92,7 +92,7 @@ def largest(ask: Ask, positions: int) -> Largest:
     def context(n: int) -> bool:
         return ask.with_(load={"context": n}).holds() is not None
 
-    return Largest(_most(sequences, 1_000_000), _most(context, positions or _MOST))
+    return Largest(_most(sequences, ask.settings.max_sequences or 1_000_000), _most(context, positions or _MOST))
 
 
 def _most(fits: Callable[[int], bool], limit: int) -> int | None:

@@ -48,8 +48,11 @@ def limits(
     serving: Serving,
     *,
     asked_per_s: float | None,
+    issued_s: float,
 ) -> tuple[str, ...]:
-    """What limits, in words, the most urgent first. ``asked_per_s``: the rate of arrivals, None of a closed loop."""
+    """What limits, in words, the most urgent first. ``asked_per_s``: the rate of arrivals, None of a closed loop;
+    ``issued_s``: what the host takes of each prompt before its engine (`Deployment`).
+    """
     found = []
     served = np.isfinite(ran.end_s)
     if asked_per_s is not None and grows(ran):
@@ -58,7 +61,7 @@ def limits(
             f"queue: {asked_per_s:.3g} requests/s arrive and {rate:.3g} are served, so waiting grows with every "
             "request and the tails are those of this many; add replicas or lower the rate"
         )
-    wait = float(np.mean((ran.admitted_s - ran.arrival_s)[served]))
+    wait = float(np.mean((ran.admitted_s - ran.arrival_s)[served])) - issued_s
     whole = float(np.mean((ran.first_s - ran.arrival_s)[served]))
     work = ran.prefill or ran.work
     causes = work.waited_s
@@ -66,7 +69,9 @@ def limits(
     words = f"time to first token: {wait / whole:.0%} waiting"
     if wait > 0.02 * whole and sum(causes.values()) > 0:
         words += f", mostly for {_WAITS[most]}"
-    found.append(f"{words}, {1 - wait / whole:.0%} from then on")
+    if issued_s > 0:
+        words += f", {issued_s / whole:.0%} the host's, which issues a mixture's kernels one by one"
+    found.append(f"{words}, {1 - (wait + issued_s) / whole:.0%} from then on")
     if ran.work.preemptions:
         share = ran.work.recomputed_tokens / max(ran.work.prompt_tokens, 1)
         found.append(f"cache: full {ran.work.preemptions:,} times, {share:.1%} of prompt tokens computed again")

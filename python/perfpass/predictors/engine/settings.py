@@ -7,7 +7,7 @@ from typing import Any
 
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
-from perfpass.llm.memory import VLLM_LARGE_BYTES, VLLM_SEQUENCES, VLLM_SEQUENCES_ON_LARGE
+from perfpass.llm.memory import VLLM_FIRST_UNTIL, VLLM_LARGE_BYTES, VLLM_SEQUENCES, VLLM_SEQUENCES_ON_LARGE
 from perfpass.llm.serving import Serving, release
 from perfpass.text import unknown
 
@@ -55,8 +55,7 @@ _VLLM = EngineSettings(8192, VLLM_SEQUENCES_ON_LARGE, 16, mixed=True, chunked=Tr
 _VLLM_SMALL = replace(_VLLM, max_batched_tokens=2048, max_sequences=VLLM_SEQUENCES)
 # vLLM's first engine, the default before 0.8 (vllm/core/scheduler.py of 0.5: whole prompts before decodes, in steps by
 # themselves; chunks and prefix caching only when asked for).
-_VLLM_FIRST = EngineSettings(8192, 256, 16, mixed=False, chunked=False, reserved=0.0, prefix_sharing=False)
-_FIRST_UNTIL = (0, 8)
+_VLLM_FIRST = EngineSettings(8192, VLLM_SEQUENCES, 16, mixed=False, chunked=False, reserved=0.0, prefix_sharing=False)
 # SGLang (python/sglang/srt/server_args.py, managers/schedule_policy.py, environ.py of 0.5): prompts before decodes
 # (enable_mixed_chunk is off), pages of one token, room for 0.7 x 0.14 of what is still to come once its estimate has
 # decayed; chunks by the board's memory.
@@ -77,7 +76,7 @@ def engine_settings(
     """
     if runtime not in ENGINES:
         raise ArgumentError(f"{unknown('runtime', runtime, ENGINES)}: engines whose requests arrive")
-    if runtime == "vllm" and release(version) < _FIRST_UNTIL:
+    if runtime == "vllm" and release(version) < VLLM_FIRST_UNTIL:
         return _VLLM_FIRST
     if runtime == "vllm" and (memory_bytes < VLLM_LARGE_BYTES or a100):
         return _VLLM_SMALL

@@ -153,7 +153,7 @@ def simulate_llm(
         use=_use(asked, median),
         limits=limits(
             median, deployment.pool.steps, read, target, serving,
-            asked_per_s=None if arrivals == "closed" else _rate(asked),
+            asked_per_s=None if arrivals == "closed" else _rate(asked), issued_s=deployment.issued_s,
         ),
         windows=_windows(asked, median, span) if span else (),
         requests=len(asked),

@@ -28,7 +28,15 @@ from perfpass.predictors.learned.intervals import EVIDENCE
 from perfpass.predictors.learned.ratio_trees import UNMEASURED, Kinds, RatioTrees, Settings, TimePrediction
 from perfpass.predictors.learned.recorded import FASTER_FP32
 from perfpass.predictors.memory import allocation, process
-from perfpass.predictors.roofline import RATES, fed_flops, has_units, issue_share, slower_host, sustained_flops
+from perfpass.predictors.roofline import (
+    RATES,
+    UNITS_EVERYWHERE,
+    fed_flops,
+    has_units,
+    issue_share,
+    slower_host,
+    sustained_flops,
+)
 from perfpass.predictors.training_step.features import RATIOS, SCHEMA_VERSION, step_vectors
 from perfpass.predictors.training_step.operators import SMOOTHNESS, StepTimes
 from perfpass.predictors.training_step.power import MEASURED_VENDOR, StepPower
@@ -147,8 +155,10 @@ class StepPredictor(RatioTrees):
             return UNMEASURED
         name = _RUNS_AS.get(way.precision, way.precision)
         ran = {d for d, entries in self.manifest["measured"].items() for e in entries if e["precision"] == name}
-        known = [d for d in ran if has_units(find_device(d), name) == has_units(way.device, name)]
-        return EVIDENCE[0] if len(known) > 1 else EVIDENCE[1] if known else UNMEASURED
+        if RATES.get(name, name) not in UNITS_EVERYWHERE:
+            own = has_units(way.device, name)
+            ran = {d for d in ran if has_units(find_device(d), name) == own}
+        return EVIDENCE[0] if len(ran) > 1 else EVIDENCE[1] if ran else UNMEASURED
 
     def unseen(self, device: Device) -> tuple[int, bool]:
         """Nothing vouches for GPUs of other vendors."""
