@@ -334,7 +334,7 @@ def test_long_attributes_are_named_and_not_copied() -> None:
     session, observation = observed(one_node(node, [x], [y]))
     assert len(observation.model) < 10_000
     assert "keys_int64s" in {a.name for a in onnx.load_from_string(observation.model).graph.node[0].attribute}
-    assert observation.graph is not None and observation.graph.unknown_operators == {"ai.onnx.ml::LabelEncoder": 1}
+    assert observation.graph is not None and not observation.graph.unknown_operators
     assert session.run(None, {"x": np.array([3, 4])})[0].tolist() == [3, 4]
 
 

@@ -55,7 +55,8 @@ def test_beyond_what_was_measured_the_interval_is_wider():
     # Both have the errors of boards of today; those of older ones, a cause of their own, do not widen them. Nor does
     # the host of a run that hardly waits.
     assert factor("h100:2g.20gb") > 1.3 * factor(SLICE)
-    assert factor(SLICE, precision="fp16") > 1.3 * factor(SLICE)
+    assert factor(SLICE, layout="nhwc") > 1.3 * factor(SLICE)
+    assert factor(SLICE, precision="fp16") > 1.2 * factor(SLICE)  # known as other 16 bits are, outside of slices
 
 
 @pytest.mark.parametrize("processes", [0, -1, 49, True, 1.5])

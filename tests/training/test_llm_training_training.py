@@ -100,11 +100,12 @@ def test_blooms_last_runs_hold_gradients_in_single_precision_too(table):
 
 def test_what_one_laboratory_taught_is_as_wide_as_another_one(table):
     found = {
-        name: perfpass.train_cost("llama-3.1-8b", "h100", gpus=8, sequence=2048, framework=name).predicted.step_s
+        name: perfpass.train_cost("llama-3.1-8b", "h100", gpus=8, sequence=8192, framework=name).predicted.step_s
         for name in ("megatron", "torch", "deepspeed", "other")
     }
     width = {name: step.high / step.low for name, step in found.items()}
-    assert width["torch"] == pytest.approx(width["other"]) == pytest.approx(width["deepspeed"])
+    # All but for what of so long a step is the host's.
+    assert width["torch"] == pytest.approx(width["other"], rel=1e-4) == pytest.approx(width["deepspeed"], rel=1e-4)
     assert width["megatron"] < width["torch"]
     gradients = [
         perfpass.train_cost(

@@ -44,9 +44,8 @@ _OF_LANGUAGE = {
     "bf16": "bf16_true",
     "fp16": "bf16_true",
 }
-# A layer of a decoder is some hundred launches of eager PyTorch, forward and backward, ten microseconds each: below it
-# the host sets the pace, of which training of language models knows nothing.
-_HOST_S_A_LAYER = 1e-3
+# Share of a decoder's step that is its host's, from which on its own operators tell more than layers alike do.
+_PACED = 0.5
 _SHOWN = {"moments": "optimizer", "working": "loss, layer", "master": "master copy"}
 
 
@@ -213,7 +212,7 @@ def estimate(
     asked = _Asked(found, board, name, word, input_shape, batch or 1, accumulation, devices, calibration)
     if found.language is not None and board.is_gpu and asked.tokens:
         answer = _of_language(asked, sharding, attention, loss)
-        if answer.step_s.median >= accumulation * found.language.layer_count * _HOST_S_A_LAYER:
+        if answer.step_shares.get("issuing", 0.0) < _PACED:
             return answer
     return _of_graph(asked)
 
