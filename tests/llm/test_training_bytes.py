@@ -166,7 +166,7 @@ def test_a_rank_holds_what_is_counted(of_ranks, kind, sharding, precision):
         gathered = alone.weights if sharding == "zero2" else 0
         assert found["weights"] + gathered == expected.weights + expected.master
         peak = dataclasses.replace(expected, update=0.0).peak - found["weights"] - found["moments"] - buckets
-        # When a rank gathers and frees depends on its pace: what is gathered at once comes before or after the peak, and
-        # FSDP2 gathers the next layer while the one before is still to be freed.
+        # When a rank gathers and frees depends on its pace: what is gathered at once comes before or after the peak;
+        # FSDP2 gathers the next layer while the one before is still held.
         ahead = 2 if kind.startswith("fsdp2") else 1
         assert found["peak"] == pytest.approx(peak, rel=0.1, abs=ahead * expected.gathered)
