@@ -49,7 +49,7 @@ def add(section: Section, folder: Path | None = None) -> None:
             # Transformers 4.42, which holds the cache once, came out in 2024.
             version = _OLD_TRANSFORMERS if row.runtime == "torch" and row.software_year < 2024 else ""
             held = _held(row.network or row.model, row.device, _HOLD[row.runtime], *sizes, row.precision, version)
-            if held is None:
+            if held is None or held.in_use is None:
                 continue
             if row.peak_memory_bytes < _LEAST_OF_WEIGHTS * held.weights_bytes:
                 unloaded += 1
