@@ -44,8 +44,6 @@ _OF_LANGUAGE = {
     "bf16": "bf16_true",
     "fp16": "bf16_true",
 }
-# Share of a decoder's step that is its host's, from which on its own operators tell more than layers alike do.
-_PACED = 0.5
 _SHOWN = {"moments": "optimizer", "working": "loss, layer", "master": "master copy"}
 
 
@@ -212,7 +210,7 @@ def estimate(
     asked = _Asked(found, board, name, word, input_shape, batch or 1, accumulation, devices, calibration)
     if found.language is not None and board.is_gpu and asked.tokens:
         answer = _of_language(asked, sharding, attention, loss)
-        if answer.step_shares.get("issuing", 0.0) < _PACED:
+        if answer is not None:
             return answer
     return _of_graph(asked)
 
@@ -297,7 +295,8 @@ class _Asked:
         )
 
 
-def _of_language(asked: _Asked, sharding: str | None, attention: str, loss: str) -> Estimate:
+def _of_language(asked: _Asked, sharding: str | None, attention: str, loss: str) -> Estimate | None:
+    """None where the host sets the pace: a decoder's own operators then tell more than layers that are alike."""
     found, adapter = asked.found, asked.found.adapter
     notes = []
     if found.compiled:
@@ -324,6 +323,8 @@ def _of_language(asked: _Asked, sharding: str | None, attention: str, loss: str)
         **adapted,
     )
     run = cost.predicted
+    if "issue" in run.why:
+        return None
     stage = asdict(run.memory.stages[run.memory.fullest])
     parts = {name: float(value) for name, value in asdict(run.parts_s).items()}
     shares = {name: value / run.step_s.median for name, value in parts.items() if value}
