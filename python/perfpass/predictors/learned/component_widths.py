@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 
 import numpy as np
 
@@ -50,11 +51,12 @@ def of_boards(evidence: np.ndarray, vendors: np.ndarray) -> dict[str, np.ndarray
     one takes for a prompt four times what the other makes of it, while NVIDIA's lie within a quarter of one another.
     """
 
+    @cache
     def lack(known: str, vendor: str) -> float:
         named = _OF_EVIDENCE.get(known.removesuffix(UNSEEN_MODEL), ("device", "runtime"))
         return 1.0 if "vendor" in named else _SIBLING * ("device" in named and vendor != _ALIKE_VENDOR)
 
-    return {"vendor": np.array([lack(str(e), str(v)) for e, v in zip(evidence, vendors, strict=True)])}
+    return {"vendor": np.array([lack(e, v) for e, v in zip(evidence.tolist(), vendors.tolist(), strict=True)])}
 
 
 def lacks(
@@ -67,13 +69,15 @@ def lacks(
     """By cause, of N questions of a user. ``evidence`` [N] and ``spread`` [N] as `components.Fitted` gives them;
     ``more``: causes that neither tells of.
     """
-    plain = [str(e).removesuffix(UNSEEN_MODEL) for e in evidence]
+    found: dict[str, int] = {}  # a few texts, of thousands of questions
+    place = np.array([found.setdefault(e, len(found)) for e in evidence.tolist()], dtype=np.intp)
+    plain = [e.removesuffix(UNSEEN_MODEL) for e in found]
     variance = sum(term.amplitude for term in form.terms)
     out: dict[str, np.ndarray | float] = dict.fromkeys(causes, 0.0)
     for cause in {c for named in _OF_EVIDENCE.values() for c in named} & set(causes):
-        out[cause] = np.array([float(cause in _OF_EVIDENCE.get(e, ("device", "runtime"))) for e in plain])
+        out[cause] = np.array([float(cause in _OF_EVIDENCE.get(e, ("device", "runtime"))) for e in plain])[place]
     out |= {"measurement": 1.0, "laboratory": 1.0}
     # Errors of what is much like a measured run are small: their widths grow with the variance, not with its root.
     out["unlike"] = np.square(np.clip((np.square(spread) - form.noise) / variance, 0.0, 1.0))
-    out["model"] = np.array([float(str(e).endswith(UNSEEN_MODEL)) for e in evidence])
+    out["model"] = np.array([float(e.endswith(UNSEEN_MODEL)) for e in found])[place]
     return out | dict(more or {})

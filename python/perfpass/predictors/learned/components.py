@@ -9,7 +9,7 @@ exp(-distance), so far from all records the correction fades and the physics sta
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,8 +18,10 @@ import numpy as np
 
 from perfpass.errors import ArtefactError
 from perfpass.predictors.learned import artefacts
+from perfpass.predictors.learned.intervals import distinct
 
-_CHUNK = 1024
+_CHUNK = 256  # rows whose covariance with some thousand measured ones takes 10 MB
+_MANY = 64  # rows from which on to look for equal measured ones takes less than it saves
 UNSEEN_MODEL = ", model unseen"
 
 
@@ -131,14 +133,14 @@ class Fitted:
         """Uncorrected predictions [N, len(levels)] (NaN where the group was not measured), and the finest level [N]."""
         columns = {name: i for i, name in enumerate(self.form.categories)}
         out = np.full((len(rows), len(self.form.levels)), np.nan)
+        texts, place = _texts(rows)
         for number, level in enumerate(self.form.levels):
             groups = self.factors[number]
             index = [columns[name] for name in level]
-            keys = np.array([key_of(row) for row in rows.categories[:, index]]) if level else np.full(len(rows), "")
-            for key in np.unique(keys):
-                if key in groups:
-                    inside = keys == key
-                    out[inside, number] = rows.components[inside] @ groups[key]
+            keys = [key_of([row[i] for i in index]) for row in texts]
+            for key in set(keys) & groups.keys():
+                inside = np.array([one == key for one in keys])[place]
+                out[inside, number] = rows.components[inside] @ groups[key]
         finest = np.where(np.isfinite(out), np.arange(len(self.form.levels)), -1).max(axis=1)
         return out, finest
 
@@ -183,13 +185,11 @@ class Fitted:
         workload, traits, codes = scaled(self.form, rows, self.names)
         correction = np.zeros((len(rows), len(self.form.levels)))
         nearest = np.zeros(len(rows))
+        known = (self.known.workload, self.known.traits, self.known.codes)
+        covariance = _covariance(self.form, (workload, traits, codes), known)
         for start in range(0, len(rows), _CHUNK):
             part = slice(start, start + _CHUNK)
-            values = kernel(
-                self.form,
-                (workload[part], traits[part], codes[part]),
-                (self.known.workload, self.known.traits, self.known.codes),
-            )
+            values = covariance(part)
             correction[part] = values @ self.known.weights
             nearest[part] = values.max(axis=1)
         variance = sum(t.amplitude for t in self.form.terms)
@@ -267,11 +267,22 @@ def scaled(form: Form, rows: Rows, names: tuple[tuple[str, ...], ...]) -> tuple[
     """Numbers in units of their length scales, and codes of categories (-1: not among ``names``)."""
     workload = rows.workload / np.array(list(form.workload.values()), dtype=np.float64)
     traits = rows.traits / np.array(list(form.traits.values()), dtype=np.float64)
-    codes = np.full(rows.categories.shape, -1, dtype=np.int64)
+    texts, place = _texts(rows)
+    codes = np.full((len(texts), len(form.categories)), -1, dtype=np.int64)
     for c, known in enumerate(names):
         code = {text: i for i, text in enumerate(known)}
-        codes[:, c] = [code.get(text, -1) for text in rows.categories[:, c]]
-    return workload, traits, codes
+        codes[:, c] = [code.get(row[c], -1) for row in texts]
+    return workload, traits, codes[place]
+
+
+def _texts(rows: Rows) -> tuple[list[tuple[str, ...]], np.ndarray]:
+    """Different rows of categories, and [N] which of them each row has: one for all sizes of a deployment."""
+    categories = rows.categories
+    if len(rows) and (categories == categories[0]).all():
+        return [tuple(categories[0])], np.zeros(len(rows), dtype=np.intp)
+    found: dict[tuple[str, ...], int] = {}
+    place = [found.setdefault(tuple(row), len(found)) for row in categories.tolist()]
+    return list(found), np.array(place, dtype=np.intp)
 
 
 _Scaled = tuple[np.ndarray, np.ndarray, np.ndarray]
@@ -279,26 +290,54 @@ _Scaled = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 def kernel(form: Form, a: _Scaled, b: _Scaled) -> np.ndarray:
     """[N, M] covariance between rows, each given as `scaled` gives them. An unknown category equals nothing."""
+    return _covariance(form, a, b)(slice(None))
+
+
+def _covariance(form: Form, a: _Scaled, b: _Scaled) -> Callable[[slice], np.ndarray]:
+    """`kernel` of some of the rows ``a``. Those of one lattice of sizes have their traits and categories in common, and
+    measured ones are of few sizes and fewer models: what pairs have in common is worked out once.
+    """
     columns = {name: i for i, name in enumerate(form.categories)}
-    same = {}
-    for name in {n for t in form.terms for n in t.equal}:
-        c = columns[name]
-        same[name] = (a[2][:, c][:, None] == b[2][:, c]) & (a[2][:, c][:, None] >= 0)
-    # Amplitudes are summed by what they multiply: each large product is then taken once.
-    sums: dict[tuple[bool, bool], np.ndarray] = {}
-    for term in form.terms:
-        amplitude = sums.setdefault((term.workload, term.traits), np.zeros((len(a[0]), len(b[0]))))
-        equal = [same[name] for name in term.equal]
-        amplitude += term.amplitude * np.logical_and.reduce(equal) if equal else term.amplitude
-    workload, traits = np.exp(-_distance(a[0], b[0])), np.exp(-_distance(a[1], b[1]))
-    out = np.zeros(workload.shape)
-    for (use_workload, use_traits), amplitude in sums.items():
-        if use_workload:
-            amplitude *= workload
-        if use_traits:
-            amplitude *= traits
-        out += amplitude
-    return out
+    near = {(True, False): _near(a[0], b[0]), (False, True): _near(a[1], b[1])}
+
+    def of(part: slice) -> np.ndarray:
+        codes = a[2][part]
+        if (codes == codes[:1]).all():
+            codes = codes[:1]
+        same = {}
+        for name in {n for t in form.terms for n in t.equal}:
+            c = columns[name]
+            same[name] = (codes[:, c][:, None] == b[2][:, c]) & (codes[:, c][:, None] >= 0)
+        # Amplitudes are summed by what they multiply: each large product is then taken once.
+        sums: dict[tuple[bool, bool], np.ndarray] = {}
+        for term in form.terms:
+            amplitude = sums.setdefault((term.workload, term.traits), np.zeros((len(codes), len(b[0]))))
+            equal = [same[name] for name in term.equal]
+            amplitude += term.amplitude * np.logical_and.reduce(equal) if equal else term.amplitude
+        workload, traits = (near[which](part) for which in near)
+        out = np.zeros((len(a[0][part]), len(b[0])))
+        for (use_workload, use_traits), amplitude in sums.items():
+            if use_workload:
+                amplitude = amplitude * workload
+            if use_traits:
+                amplitude = amplitude * traits
+            out += amplitude
+        return out
+
+    return of
+
+
+def _near(a: np.ndarray, b: np.ndarray) -> Callable[[slice], np.ndarray]:
+    """[n, M] exp(-distance) of some of the rows ``a`` to ``b`` [M, K]; [1, M] where all of them are one."""
+    if len(a) < _MANY:
+        plain = np.exp(-_distance(a, b))
+        return lambda part: plain[part]
+    (rows, row), (columns, column) = distinct(a), distinct(b)
+    near = np.exp(-_distance(a[rows], b[columns]))
+    if len(rows) == 1:
+        one = near[:, column]
+        return lambda part: one
+    return lambda part: near[row[part]][:, column]
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
