@@ -131,7 +131,7 @@ def _stamp(path: Path) -> int:
         return 0  # read() says what is wrong with the file
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _read_once(path: Path, stamp: int) -> tuple[Device, ...]:
     return tuple(read(path))
 

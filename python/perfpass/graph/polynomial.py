@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
+from functools import lru_cache
 from itertools import pairwise, product
 from typing import Any
 
@@ -105,7 +105,7 @@ def interpolated(axes: Sequence[Axis], degrees: Sequence[int], value: Callable[[
     return Polynomial(tuple(axis.symbol for axis in axes), {powers: c for powers, c in grid.items() if c})
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _basis(first: int, step: int, d: int) -> tuple[tuple[Fraction, ...], ...]:
     """Coefficients, lowest power first, of Lagrange's polynomials on ``first + step * k``, k = 0..d."""
     points = [first + step * k for k in range(d + 1)]

@@ -45,7 +45,7 @@ def may_be_repository(name: str) -> bool:
     return bool(_NAME.fullmatch(name)) and ".." not in name and "--" not in name
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def configuration(repository: str) -> Path:
     """The path of a repository's config.json in the library's cache, fetched where it was not there.
 
@@ -108,7 +108,7 @@ def _refused(library: Any, repository: str, error: Exception) -> FileError:
     return (NoConfigurationError if missing and not offline else FileError)(_reason(repository, error))
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def packed(repository: str, kind: str = "") -> Path:
     """The header of a repository's GGUF file, as a file whose weights are a hole; of a file in parts, of all of them.
 
@@ -196,7 +196,7 @@ def _reason(repository: str, error: Exception) -> str:
     return f"the hub gave no answer ({type(error).__name__})"
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def parameters(repository: str) -> int:
     """The parameters that the headers of a repository's safetensors count, as the hub says; 0 where it does not."""
     try:
@@ -211,7 +211,7 @@ def parameters(repository: str) -> int:
     return total if isinstance(total, int) and 0 < total < _MOST_PARAMETERS else 0
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def tensors(repository: str) -> Listed | None:
     """The tensors of a repository's safetensors files, from their headers alone, which the hub gives by range requests.
 

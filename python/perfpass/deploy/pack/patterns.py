@@ -7,7 +7,7 @@ fleet has to know of placements; where each instance starts follows from its set
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 
 from perfpass.deploy.pack.fleet import WHOLE
 from perfpass.devices import Device, MigGeometry, MigProfile
@@ -34,7 +34,7 @@ def beside(key: str, names: tuple[str, ...], standing: tuple[tuple[str, int], ..
     return [dict(one) for one in _largest(key, names, standing)]
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _largest(
     key: str, names: tuple[str, ...], standing: tuple[tuple[str, int], ...]
 ) -> tuple[tuple[tuple[str, int], ...], ...]:
@@ -58,7 +58,7 @@ def _largest(
     )
 
 
-@cache
+@lru_cache(maxsize=4096)
 def _replaces(small: MigProfile, large: MigProfile) -> bool:
     """Whether ``small`` stands wherever ``large`` does, and leaves no less to others."""
     return (

@@ -64,7 +64,7 @@ class Own:
         return lambda batch: trace_owned(module, self.inputs(height, width), batch=batch)
 
 
-@functools.cache
+@functools.lru_cache(maxsize=256)
 def definition(name: str) -> Own:
     """The definition of this name. Raises UnsupportedError for one that is not here, with the nearest names."""
     if name in _FIXED:

@@ -275,7 +275,7 @@ def find(device: Device) -> Calibration | None:
     return None if found is None else _read_once(*found)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _read_once(path: Path, stamp: int) -> Calibration:
     return read(path)
 

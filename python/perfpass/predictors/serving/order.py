@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -203,7 +203,7 @@ def _model(family: str) -> LanguageModel:
     return language_model(family)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _families(model: LanguageModel, family: str, measured: tuple[str, ...]) -> tuple[str, ...]:
     """The measured families that compare with a model, and its own: first where it was not measured, so that what was
     bounds it.
