@@ -21,6 +21,7 @@ from perfpass.predictors.inference.operators import FAMILIES, generation, work
 from perfpass.predictors.learned import ladder
 from perfpass.predictors.way import Way
 from perfpass.training.inference import engines as fitting
+from recorded_networks import measured
 
 BOARDS = ("t4", "v100-sxm2-16gb", "a100-80gb", "l4", "h100-sxm5-80gb", "rtx-4090", "mi300x")
 PLAIN = EngineTimes({})
@@ -157,10 +158,11 @@ def test_a_convolution_of_another_network_writes_nothing():
 
 def test_resnet50_in_an_engine_at_large_batches_is_near_what_was_measured():
     """Paddle's TensorRT on an A10 and an A100, 8 to 32 bits; it was told up to 1.5 times too slow."""
-    from perfpass.training.inference.operator_rows import asked
+    from perfpass.training.inference.operator_rows import on_gpus
     from perfpass.training.tasks import named
 
-    frame, known = asked()
+    frame, _, known = measured()
+    frame = on_gpus(frame)
     frame = frame[(frame.runtime == "paddle+tensorrt") & (frame.network == "resnet50") & (frame.batch >= 64)]
     frame = frame[frame.source == "deeplearningexamples"]
     found = []

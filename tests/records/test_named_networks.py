@@ -14,7 +14,9 @@ from perfpass.records.location import data_directory
 from perfpass.records.named import ASKED_AS, questions
 from perfpass.records.named_models import network_of
 from perfpass.training.inference import operator_rows
+from perfpass.training.inference.operator_rows import Rows
 from perfpass.training.tasks import named
+from recorded_networks import measured
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +116,8 @@ def test_paddles_deployed_predictor_is_asked_as_a_compiled_graph_and_teaches_as_
         "deeplearningexamples": ["torch"],
         "paddle_zoo": ["torch.compile"],
     }
-    taught = operator_rows.load().names
+    frame, _, known = measured()
+    taught = Rows.joined(operator_rows.networks(operator_rows.on_gpus(frame), known)).names
     taught = taught[taught.runtime == "paddle"]
     assert len(taught) and taught.precision.str.endswith(", eager").all()
 
@@ -128,7 +131,7 @@ def test_a_model_of_pytorch_that_was_exported_whole_ran_whole(rows):
 
 
 def test_a_copy_that_a_source_timed_is_not_the_networks_time(rows):
-    frame, _, _ = named.measured()
+    frame, _, _ = measured()
     zoo = frame[(frame.source == "paddle_zoo") & (frame.network == "squeezenet1_1") & (frame.batch == 8)]
     zoo = zoo[zoo.asked_runtime == "tensorrt"]
     stated_s = rows.latency_ms[zoo.index] * 1e-3

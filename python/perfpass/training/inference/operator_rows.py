@@ -122,24 +122,28 @@ def _rows(tables: Tables, at: np.ndarray, way: Way, measured_s: np.ndarray, name
 
 def load(folder: Path | None = None) -> Rows:
     """What the levels are fitted to. Raises FileError, FormatError."""
-    return Rows.joined([*_networks(folder), *_vision(folder), *_single(folder)])
+    return Rows.joined([*networks(*asked(folder)), *_vision(folder), *_single(folder)])
 
 
 def asked(folder: Path | None = None) -> tuple[pandas.DataFrame, RecordedTables]:
     """Questions about whole networks on GPUs, of all laboratories (`perfpass.training.tasks.named.measured`)."""
     frame, _, known = named.measured(folder)
+    return on_gpus(frame), known
+
+
+def on_gpus(frame: pandas.DataFrame) -> pandas.DataFrame:
+    """Of all questions (`perfpass.training.tasks.named.measured`) those about whole networks on GPUs."""
     kept = (frame["mode"] == "inference") & ~frame.above_peak & named.of_the_runtime(frame)
     kept &= ~frame.source.isin(PIPELINES)
     kept &= ~frame.network.str.startswith(_SEARCHES)
     kinds = frame.device.map({name: device(name).kind for name in frame.device.unique()})
-    return frame[kept & (kinds == "gpu")], known
+    return frame[kept & (kinds == "gpu")]
 
 
-def _networks(folder: Path | None) -> list[Rows]:
-    """Networks of all laboratories by name, a few of each source, runtime and domain."""
+def networks(frame: pandas.DataFrame, known: RecordedTables) -> list[Rows]:
+    """Networks of all laboratories by name, a few of each source, runtime and domain of what was `asked`."""
     import pandas
 
-    frame, known = asked(folder)
     frame = frame.assign(
         runtime=frame.runtime.map(_SAME).fillna(frame.runtime),
         asked_runtime=frame.runtime.map(_TAUGHT_AS).fillna(frame.asked_runtime),
