@@ -98,7 +98,7 @@ class OpGraph:
     def unknown_operators(self) -> dict[str, int]:
         """Source names of operators that have no canonical counterpart, with their number."""
         names: dict[str, int] = {}
-        for node in np.flatnonzero(self.core.op == 0):
+        for node in (self.core.op == 0).nonzero()[0]:
             name = self.source_op_name(int(node))
             names[name] = names.get(name, 0) + 1
         return names

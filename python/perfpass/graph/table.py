@@ -144,7 +144,8 @@ class Tables:
 
     def by_keys(self, values: np.ndarray, keys: np.ndarray, groups: int) -> np.ndarray:
         """[N, groups] sums of ``values`` [R] by `keys`."""
-        return np.bincount(keys, values, len(self) * groups).reshape(len(self), groups)
+        number = len(self)
+        return np.bincount(keys, values, number * groups).reshape(number, groups)
 
     def weighted_by_keys(self, values: np.ndarray, weights: np.ndarray, keys: np.ndarray, groups: int) -> np.ndarray:
         """[N, S, groups] sums of ``values`` [S, R] times ``weights`` [R] by `keys`."""

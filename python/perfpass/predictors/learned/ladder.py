@@ -57,8 +57,8 @@ def isotonic(values: np.ndarray) -> np.ndarray:
 def held(asked: np.ndarray, batch: np.ndarray, rungs: np.ndarray) -> np.ndarray:
     """[N] values at ``batch`` [N], held between those of the rungs around it; ``rungs`` [N, K] nondecreasing."""
     every = np.arange(len(batch))
-    below = np.searchsorted(RUNGS, batch, side="right") - 1
-    above = np.searchsorted(RUNGS, batch, side="left")
+    below = RUNGS.searchsorted(batch, side="right") - 1
+    above = RUNGS.searchsorted(batch, side="left")
     upper = np.where(above < len(RUNGS), rungs[every, np.minimum(above, len(RUNGS) - 1)], np.inf)
     return np.minimum(np.maximum(asked, rungs[every, below]), upper)
 

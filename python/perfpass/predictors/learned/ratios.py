@@ -117,6 +117,11 @@ class RatioFeatures:
         return {"k": _WIDTH_EDGES, "n": _WIDTH_EDGES, **self.binned}
 
     @cached_property
+    def _bins(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """By size, the upper edges of all bins but the last, and [bins, 1] the number of each."""
+        return {name: (np.array(edges[1:]), np.arange(len(edges))[:, None]) for name, edges in self._histograms.items()}
+
+    @cached_property
     def _products(self) -> np.ndarray:
         """[G] groups of the forward pass whose k and n are known."""
         return np.isin(self.groups, PRODUCTS)
@@ -202,7 +207,8 @@ class RatioFeatures:
             weighted[:, sizes:].sum(axis=2) / device_s[:, None],
             sums.context,
         ]
-        return np.column_stack(columns).astype(np.float32), base_s
+        columns = [column if column.ndim == 2 else column[:, None] for column in columns]
+        return np.concatenate(columns, axis=1).astype(np.float32), base_s
 
     def vectors(self, sums: Sums, roof: roofline.Bound, tables: Tables, factor: np.ndarray) -> Vectors:
         """All features of the N graphs ``tables`` of one kind of software, whose efficiencies are ``factor`` [G]."""
@@ -214,11 +220,15 @@ class RatioFeatures:
         """[S, R] sizes that are averaged over time, then the bins of the histograms as 0 and 1."""
         sizes = _sizes(table, device, roof)
         product = self._products[roof.group]
-        bins = []
-        for size, edges in self._histograms.items():
-            found = np.searchsorted(edges[1:], sizes[size], side="right") == np.arange(len(edges))[:, None]
-            bins += [*(found & product if size in "kn" else found)]
-        return np.stack([*(sizes[name] for name in self._sizes), *bins])
+        out = np.empty((len(self._sizes) + sum(len(bins) for _, bins in self._bins.values()), len(product)))
+        for row, name in enumerate(self._sizes):
+            out[row] = sizes[name]
+        first = len(self._sizes)
+        for size, (edges, bins) in self._bins.items():
+            found = edges.searchsorted(sizes[size], side="right") == bins
+            out[first : first + len(bins)] = found & product if size in "kn" else found
+            first += len(bins)
+        return out
 
 
 def _held(factor: np.ndarray, sums: Sums) -> np.ndarray:
