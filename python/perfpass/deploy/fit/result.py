@@ -222,7 +222,7 @@ def _line(found: Fit) -> str:
     said += [f"{name.replace('_', ' ')} {value}" for name, value in found.settings.items() if value not in (None, "")]
     text = ", ".join(said)
     if found.assumed:
-        text += f" (assumed: {', '.join(found.assumed)})"
+        text += f" (assumed: {', '.join(name.replace('_', ' ') for name in found.assumed)})"
     return paragraph("counted", text)
 
 
