@@ -30,6 +30,7 @@ from perfpass.llm.in_use import (
     MOST_UTILIZATION,
     SERVERS,
     Parts,
+    default_share,
     filled,
     filled_share,
     room,
@@ -129,6 +130,7 @@ class ServingMemory:
     least_bytes: float
     whole_bytes: float
     least_weights_bytes: float
+    utilization: float
 
     @property
     def fits(self) -> bool:
@@ -305,6 +307,7 @@ def plan(
         least_bytes=least,
         whole_bytes=whole,
         least_weights_bytes=least_weights,
+        utilization=utilization,
     )
 
 
@@ -322,7 +325,9 @@ def served(
     """
     split = serving.parallelism
     length = serving.input_length + serving.output_length
-    found = plan(model, device, split, serving.quantization, context=length, beside=beside)
+    of = (serving.runtime, device, split.gpus, serving.runtime_version)
+    share = default_share(*of) if serving.runtime == "vllm" else UTILIZATION
+    found = plan(model, device, split, serving.quantization, context=length, utilization=share, beside=beside)
     ranks = serving.workers * split.attention_data
     wanted = math.ceil(serving.decoded / split.attention_data)
     fit = _fit(found, wanted, ranks, length, serving.quantization)
@@ -382,9 +387,9 @@ def _with_use(
     intervals = vars(filled(runtime, device, split.gpus, parts, version=version))
     use = replace(fit, activation_bytes=int(usual), runtime_bytes=int(beside[1]), **intervals)
     if runtime in SERVERS:
-        own = room(runtime, device, split.gpus, replace(parts, cache=parts.each), version=version)
-        use = replace(use, room=own, usable_bytes=int(own.limit_bytes) if runtime == "vllm" else fit.usable_bytes)
-    if use.answer != "perhaps" or not found.fits_by_default:
+        use = replace(use, room=room(runtime, device, split.gpus, replace(parts, cache=parts.each), version=version))
+    by_hand = not found.fits_by_default and (use.room is None or use.room.least.median > use.room.limit_bytes)
+    if use.answer != "perhaps" or by_hand:
         return use
     usually = "no more than" if use.needed and use.needed.median <= use.limit_bytes else "less than is"
     return replace(use, reason=f"it fits only where runtime and workspaces take {usually} usual")
@@ -416,7 +421,7 @@ def _reason(found: ServingMemory, wanted: int, length: int, quantization: Quanti
     if not found.fits_by_default:
         packed = any(LEAST_BYTES[part] < ELEMENT_BYTES[part] for part in (quantization.gemm, quantization.moe))
         return (
-            f"it fits only with settings chosen by hand: over {UTILIZATION:.0%} of the memory, short prefill "
+            f"it fits only with settings chosen by hand: over {found.utilization:.0%} of the memory, short prefill "
             "steps, no CUDA graphs" + (", weights quantized in groups of 128" if packed else "")
         )
     if found.most_sequences < wanted:
