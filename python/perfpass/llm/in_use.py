@@ -40,10 +40,11 @@ SGLANG_SHARES = ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87), (1, 0.88))
 # Releases whose defaults are those of the newest.
 SINCE = {"vllm": (0, 21), "sglang": (0, 5)}
 # SGLang's settings by MiB of the board, the last without a bound: tokens of a prefill chunk, and the largest batch of
-# its CUDA graphs on fewer than 4 tensor ranks and on more (server_args.py of 2026, `_handle_gpu_memory_settings`).
+# its CUDA graphs on fewer than 4 tensor ranks and on more (`handle_gpu_memory_settings` of memory_hook.py in
+# 0.5.23; at first, in sgl-project/sglang#10975, 2,048, 24 and 80 from 20 to 35 GiB).
 _SGLANG_BY_MEMORY = (
     (20 * 1024, 2048, 8, 8),
-    (35 * 1024, 2048, 24, 80),
+    (35 * 1024, 4096, 48, 160),
     (60 * 1024, 4096, 32, 160),
     (160 * 1024, 8192, 256, 512),
     (float("inf"), 16384, 512, 512),
@@ -169,7 +170,7 @@ def sglang_settings(mib: float) -> tuple[int, int, int]:
 
 
 def _sglang_share(mib: float, gpus: int) -> float:
-    """`mem_fraction_static` of server_args.py: what MiB for activations, graphs and communication leave."""
+    """`mem_fraction_static` of memory_hook.py: what MiB for activations, graphs and communication leave."""
     chunk, *graphs = sglang_settings(mib)
     reserved = 512 + 1.5 * chunk + 2 * graphs[gpus >= 4] + 1024 * gpus / 8 + 8 * _pieces(chunk)
     if mib > 60 * 1024:
