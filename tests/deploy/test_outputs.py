@@ -14,12 +14,14 @@ import yaml
 
 from deploy.engine_command import refused
 from perfpass.deploy.outputs import files, write_files
-from perfpass.deploy.outputs.deployed import dns_label
+from perfpass.deploy.outputs.deployed import IMAGES, dns_label
 from perfpass.deploy.outputs.engines import served_from
 from perfpass.deploy.outputs.formats import FORMATS
 from perfpass.deploy.pack import Fleet, Layout, Model, Option, Pool, Standing, pack_options
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, FormatError
+from perfpass.llm.in_use import SINCE
+from perfpass.llm.versions import release
 from perfpass.prediction import Interval
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -341,3 +343,7 @@ def test_kserve_is_given_no_format_that_it_does_not_have():
     for name in ("kserve", "triton"):
         with pytest.raises(ArgumentError, match=r"tvm; it has .*onnx"):
             files(layout, [name])
+
+
+def test_the_image_of_a_server_is_of_a_release_whose_defaults_of_memory_are_counted():
+    assert release(IMAGES["llm"].partition(":")[2]) >= SINCE["vllm"]

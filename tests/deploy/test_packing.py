@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from packing_cases import least_by_trying, problem, reduced
 
+import perfpass
 from perfpass.deploy.pack import Fleet, Model, Option, Pool, Standing, exact, fleet_of, pack, pack_options, solving
 from perfpass.deploy.pack.bound import bound
 from perfpass.deploy.pack.bundles import start_prices
 from perfpass.deploy.pack.fleet import WHOLE
 from perfpass.deploy.pack.layout import Problems, table
-from perfpass.deploy.pack.options import assured, instances
+from perfpass.deploy.pack.options import assured, instances, options
 from perfpass.deploy.pack.patterns import patterns, replaces
 from perfpass.deploy.pack.problem import fault
 from perfpass.deploy.pack.solving import solve
@@ -291,7 +292,16 @@ def test_a_gpu_that_would_hold_a_server_is_told_with_what_the_server_leaves_free
     (option,) = found.problems.would_do
     told = float(option.split(" GPU with ")[1].split(" GiB")[0])
     needed = float(found.problems.reasons[0].split("needs up to ")[1].split(" GiB")[0])
-    assert told == pytest.approx(needed / 0.9, rel=1e-3) and "shorter requests" in option
+    assert told == pytest.approx(needed / 0.92, rel=1e-3) and "shorter requests" in option
+
+
+def test_a_server_is_charged_for_the_requests_that_it_is_told_to_run_at_once():
+    """The command has --max-num-seqs 8, so vLLM profiles its memory for 8 requests, not for 1,024."""
+    chat = {"name": "chat", "model": "gpt-oss-120b", "rate": 0.1, "concurrency": 8}
+    fleet = fleet_of({"gpu": [{"device": "h100", "count": 1, "mode": "whole"}], "model": [chat]})
+    ((one,),) = options(fleet)
+    usual = perfpass.predict_llm("gpt-oss-120b", "h100", tp=1, concurrency=8).memory.needed
+    assert one.p_fits > 0.99 and (usual.median - one.memory_bytes.median) / GIB > 2
 
 
 def test_what_would_do_is_one_change_or_one_for_each_model_that_has_no_place():

@@ -81,19 +81,22 @@ def test_kernels_for_experts_in_mxfp4_round_their_widths_up():
 
 # Peaks of activations in GiB that vLLM logged where its sampler is larger than a step: vllm-project/vllm#10511 (0.6.4,
 # which sampled for 256 on every board), #13882 (0.7), DeepSeek-R1-0528-Qwen3-8B on four A10 (0.8.5) and Qwen3-8B-FP8 on
-# an RTX 4090 (0.10.2), both from users' notes; of #23278 (0.10.1) what is beside weights and context.
+# an RTX 4090 (0.10.2), both from users' notes; of #23278 (0.10.1) what is beside weights and context. Since 0.17 none
+# sorts: gemma-4-31B on a B300 (0.26) and Qwen3.8-27B, of Qwen3.5's shape, on a GB10 (0.27), both from users' notes.
 SAMPLED = [
-    ("llama-3-8b", "a100-sxm4-80gb", 1.26),
-    ("qwen2.5-7b", "rtx-4060", 1.42),
-    ("qwen3-8b", "a10", 1.45),
-    ("qwen3-8b", "rtx-4090", 1.40),
-    ("gpt-oss-120b", "h100", 7.4),
+    ("llama-3-8b", "a100-sxm4-80gb", "0.6.4", 1.26),
+    ("qwen2.5-7b", "rtx-4060", "0.7", 1.42),
+    ("qwen3-8b", "a10", "0.8.5", 1.45),
+    ("qwen3-8b", "rtx-4090", "0.10.2", 1.40),
+    ("gpt-oss-120b", "h100", "0.10.1", 7.4),
+    ("gemma-4-26b-a4b", "b300", "0.26", 3.9),
+    ("qwen3.5-27b", "gb10", "", 3.78),
 ]
 
 
-@pytest.mark.parametrize(("name", "board", "logged_gib"), SAMPLED)
-def test_a_servers_workspace_is_its_sampler_where_that_is_larger_than_a_step(name, board, logged_gib):
-    usual, most = server_workspace_bytes(language_model(name), device(board), "vllm", 1e8)
+@pytest.mark.parametrize(("name", "board", "version", "logged_gib"), SAMPLED)
+def test_a_servers_workspace_is_its_sampler_where_that_is_larger_than_a_step(name, board, version, logged_gib):
+    usual, most = server_workspace_bytes(language_model(name), device(board), "vllm", 1e8, version)
     assert usual / 2**30 == pytest.approx(logged_gib, rel=0.09)
     assert most >= usual
 
@@ -102,9 +105,18 @@ def test_a_step_larger_than_the_sampler_is_the_workspace():
     model, board = language_model("gpt-oss-120b"), device("h100")
     assert server_workspace_bytes(model, board, "vllm", 1e10) == (1e10, 2e10)
     assert server_workspace_bytes(model, board, "sglang", 1e9) == (1e9, 2e9)
-    sorting = server_workspace_bytes(model, board, "vllm", 1e9, "0.19.0")
-    assert server_workspace_bytes(model, board, "vllm", 1e9) == sorting  # the newest that was measured sorts
-    assert server_workspace_bytes(model, board, "vllm", 1e9, "0.21.0") == (1e9, sorting[1])
+    told = {v: server_workspace_bytes(model, board, "vllm", 1e9, v) for v in ("", "0.16.0", "0.17.0", "0.21.0")}
+    assert told[""] == told["0.17.0"] == told["0.21.0"]  # kernels that sort nothing (vllm-project/vllm#33538)
+    assert told["0.16.0"][0] / told[""][0] == 38 / 16 and told[""][1] < told["0.16.0"][1]
+
+
+def test_an_indexers_workspace_is_as_long_as_the_longest_context():
+    # vLLM 0.26 logs 6.31 GiB of activations for GLM-5.2 in nvfp4 on four B200, with its 1,048,576 positions.
+    model, board = language_model("glm-5"), device("b200")
+    short, whole = (server_workspace_bytes(model, board, "vllm", 2e9, "0.26", context=n) for n in (8192, 1 << 20))
+    assert whole[0] - short[0] == 40 * ((1 << 20) - 8192) * (128 + 4)
+    assert 0.83 < 6.31 / (whole[0] / 2**30) < 1 < whole[1] / whole[0]
+    assert server_workspace_bytes(model, board, "sglang", 2e9, context=1 << 20) == (2e9, 4e9)
 
 
 def test_vllms_first_engine_samples_for_as_many_requests_as_it_runs():
@@ -115,10 +127,18 @@ def test_vllms_first_engine_samples_for_as_many_requests_as_it_runs():
 
 
 def test_where_less_than_is_usual_would_have_to_be_taken_the_reason_says_so():
-    less, enough = (perfpass.predict_llm("llama-3.1-70b", "h100", tp=2, runtime_version=v).memory for v in ("", "0.20"))
+    less, enough = (
+        perfpass.predict_llm("llama-3.1-70b", "h100", tp=2, runtime_version=v, input_length=n, output_length=128).memory
+        for v, n in (("0.10", 1024), ("", 12000))
+    )
     for fit, words in ((less, "less than is usual"), (enough, "no more than usual")):
         assert fit.answer == "perhaps" and fit.reason.endswith(words)
         assert (fit.needed.median > fit.limit_bytes) == (fit is less)
+
+
+def test_two_boards_that_run_a_model_by_default_are_what_is_assumed():
+    for board in ("h100", "a100-80gb"):  # Llama-3.1-70B in 16 bits
+        assert perfpass.predict_llm("llama-3.1-70b", board).serving.gpus == 2
 
 
 def test_what_a_server_needs_beside_weights_and_cache_is_what_vllm_logs():
@@ -128,7 +148,7 @@ def test_what_a_server_needs_beside_weights_and_cache_is_what_vllm_logs():
         ("qwen3-235b-a22b", Quantization("fp8_block", "fp8_block"), 71.3 - 55.12 - 8.11),
         ("qwen3-next-80b-a3b-instruct", BF16, 4.71 + 1.84),
     ):
-        serving = Serving(8192, 1, 1, parallelism=Parallelism.of(4), quantization=precise)
+        serving = Serving(8192, 1, 1, runtime_version="0.10", parallelism=Parallelism.of(4), quantization=precise)
         found = served(language_model(name), device("h100"), serving)
         beside = (found.activation_bytes + found.runtime_bytes) / 2**30
         assert beside == pytest.approx(logged, rel=0.2), name

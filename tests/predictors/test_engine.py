@@ -337,6 +337,6 @@ def test_settings_are_those_of_the_version_and_the_board():
     assert not first.mixed and not first.prefix_sharing and engine_settings("vllm", version="nightly").mixed
     for small in (engine_settings("vllm", 24e9), engine_settings("vllm", 80e9, a100=True)):
         assert small.max_batched_tokens < engine_settings("vllm", 80e9).max_batched_tokens
-    assert engine_settings("sglang", 24e9).max_batched_tokens == 2048
+    assert engine_settings("sglang", 24e9).max_batched_tokens == 4096
     with pytest.raises(ArgumentError, match="unknown runtime 'tgis'"):
         engine_settings("tgis")

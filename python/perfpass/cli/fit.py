@@ -97,6 +97,11 @@ def _language(group: Any) -> None:
         metavar="N",
         help="vLLM: requests at once, which memory is profiled for (1,024 from 70 GiB on, else and on A100s 256)",
     )
+    group.add_argument(
+        "--runtime-version",
+        metavar="V",
+        help="of vLLM or SGLang, whose defaults of memory differ between releases (default: the newest)",
+    )
     group.add_argument("--cpu-offload-gb", type=float, metavar="G", help="vLLM: GiB of weights on the host, a GPU")
     group.add_argument("--gpu-layers", type=whole, metavar="N", help="llama.cpp's -ngl (default: all)")
     group.add_argument("--n-cpu-moe", type=whole, metavar="N", help="llama.cpp: layers whose experts stay on the host")
@@ -138,6 +143,7 @@ def run(options: Any) -> int:
         step_tokens=options.ubatch,
         offload_gib=options.cpu_offload_gb,
         max_sequences=options.max_num_seqs,
+        runtime_version=options.runtime_version,
         **model_sizes(options),
         mode=options.mode,
         optimizer=options.optimizer,

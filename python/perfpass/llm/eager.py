@@ -20,7 +20,8 @@ from perfpass.graph.allocators import FREE, USES, Events, caching
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, weight_bytes
 from perfpass.llm.in_use import CONTEXT_BYTES, CONTEXT_SHARES, DOCUMENTED, MEASURED, MOST_ABOVE, interval, whole_bytes
 from perfpass.llm.memory import sequence_bytes
-from perfpass.llm.serving import MemoryFit, release
+from perfpass.llm.serving import MemoryFit
+from perfpass.llm.versions import release
 from perfpass.prediction import Interval
 from perfpass.text import size
 

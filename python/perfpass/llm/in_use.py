@@ -4,10 +4,11 @@ In use is what nvidia-smi shows: reserved memory, and the context with its libra
 beforehand, whatever the load, so what is in use says nothing of what is needed: weights, the cache of the requests
 that run, workspace and context. Both are said, by runtime:
 
-- vLLM fills ``gpu_memory_utilization`` of the device (0.9; vllm/config). CUDA graphs come on top in releases before
-  0.21, which then began to count them (vllm-project/vllm#30515; logs there and in #11251 tell of 0.3 to 3 GiB).
-- SGLang fills ``mem_fraction_static`` with weights and cache, by default 0.88 on one GPU to 0.79 on 16
-  (sglang/srt/server_args.py of 2025); activations and graphs come on top.
+- vLLM fills ``gpu_memory_utilization`` of the device (0.92, before 0.21 0.9; vllm/config). CUDA graphs come on top in
+  releases before 0.21, which then began to count them (vllm-project/vllm#30515, #38284; logs there and in #11251 tell
+  of 0.3 to 3 GiB).
+- SGLang fills ``mem_fraction_static`` with weights and cache, by default what its guess of activations and graphs
+  leaves (before 0.5 0.88 on one GPU to 0.79 on 16; sglang/srt/server_args.py); activations and graphs come on top.
 - TensorRT-LLM fills 0.9 of what is free beside the loaded engine (``free_gpu_memory_fraction``, KvCacheConfig).
 - llama.cpp takes what it needs: `perfpass.llm.llama_cpp`. transformers: `perfpass.llm.eager`.
 
@@ -19,6 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfpass.llm.versions import release
 from perfpass.prediction import Interval
 from perfpass.text import size
 
@@ -31,9 +33,22 @@ COVERAGE = 0.96  # of each interval: its upper bound is stated for 98 in 100
 # (57 runs of huggingface/optimum-benchmark, torch 2.1).
 CONTEXT_BYTES = 1.474e9
 CONTEXT_SHARES = (0.3, 1.3)
-# vLLM's documented share, SGLang's by the GPUs of a replica, TensorRT-LLM's of the free memory.
-VLLM_SHARE, TRTLLM_FREE_SHARE = 0.9, 0.9
+# vLLM's documented share before 0.21 and since, SGLang's before 0.5 by the GPUs of a replica, TensorRT-LLM's of the
+# free memory.
+VLLM_SHARE, VLLM_SHARE_NOW, TRTLLM_FREE_SHARE = 0.9, 0.92, 0.9
 SGLANG_SHARES = ((16, 0.79), (8, 0.81), (4, 0.85), (2, 0.87), (1, 0.88))
+# Releases whose defaults are those of the newest.
+SINCE = {"vllm": (0, 21), "sglang": (0, 5)}
+# SGLang's settings by MiB of the board, the last without a bound: tokens of a prefill chunk, and the largest batch of
+# its CUDA graphs on fewer than 4 tensor ranks and on more (`handle_gpu_memory_settings` of memory_hook.py in
+# 0.5.23; at first, in sgl-project/sglang#10975, 2,048, 24 and 80 from 20 to 35 GiB).
+_SGLANG_BY_MEMORY = (
+    (20 * 1024, 2048, 8, 8),
+    (35 * 1024, 4096, 48, 160),
+    (60 * 1024, 4096, 32, 160),
+    (160 * 1024, 8192, 256, 512),
+    (float("inf"), 16384, 512, 512),
+)
 # CUDA graphs: usual, and the most of those logs.
 GRAPH_BYTES, GRAPH_HIGH_BYTES = 0.5e9, 3.0e9
 # The most that a deployment tuned by hand fills; of unified memory, what an operating system without a desktop holds.
@@ -45,6 +60,9 @@ SYSTEM_LOW_BYTES = 1e9
 _METAL_SMALL, _METAL_SHARE, _METAL_LARGE_BYTES = 2 / 3, 3 / 4, 36 * 2**30
 # Those with an accounting of their own.
 SERVERS = ("vllm", "sglang", "trtllm")
+# How fast P(fits) falls below the least that is counted, and the rest above the most: by a third for each hundredth of
+# it, by hand. Alike for all: by its own width an interval that grows wider with its load would rise there.
+_FALL = 40.0
 # A bound further above the median than this tells nobody anything; more is left to settings by hand.
 MOST_ABOVE = 1.35
 
@@ -117,11 +135,53 @@ def needed(parts: Parts, cache: float, *, runtime: bool = True) -> Interval:
     return interval(low, median, min(high, MOST_ABOVE * median))
 
 
+def chance(need: Interval, limit_bytes: float) -> float:
+    """P that ``need`` is within the limit: what needs more, in its median and both bounds, never has more of it."""
+    bound = min(max(limit_bytes, need.low), need.high)
+    at = need.probability_fits(bound)
+    if bound == limit_bytes or bound <= 0.0:
+        return at
+    if limit_bytes < bound:
+        return at * (max(limit_bytes, 0.0) / bound) ** _FALL
+    return 1.0 - (1.0 - at) * (bound / limit_bytes) ** _FALL
+
+
 def filled_share(runtime: str, gpus: int) -> float:
-    """The share of a device that a server fills by itself; of TensorRT-LLM, of what the engine leaves free."""
+    """The share of a device that servers filled by themselves when they were measured; of TensorRT-LLM, of what the
+    engine leaves free.
+    """
     if runtime == "sglang":
         return next(value for ranks, value in SGLANG_SHARES if gpus >= ranks)
     return TRTLLM_FREE_SHARE if runtime == "trtllm" else VLLM_SHARE
+
+
+def default_share(runtime: str, device: Device, gpus: int, version: str = "") -> float:
+    """The share of ``device`` that a server of a ``version``, or the newest, fills by itself on each of ``gpus``."""
+    if runtime not in SINCE or release(version) < SINCE[runtime]:
+        return filled_share(runtime, gpus)
+    return VLLM_SHARE_NOW if runtime == "vllm" else _sglang_share(device.usable_bytes / 2**20, gpus)
+
+
+def sglang_settings(mib: float) -> tuple[int, int, int]:
+    """What SGLang takes by itself on a board of ``mib`` MiB: tokens of a chunk, and the largest batch of its CUDA
+    graphs on fewer than 4 tensor ranks and on more.
+    """
+    return next(row[1:] for row in _SGLANG_BY_MEMORY if mib < row[0])
+
+
+def _sglang_share(mib: float, gpus: int) -> float:
+    """`mem_fraction_static` of memory_hook.py: what MiB for activations, graphs and communication leave."""
+    chunk, *graphs = sglang_settings(mib)
+    reserved = 512 + 1.5 * chunk + 2 * graphs[gpus >= 4] + 1024 * gpus / 8 + 8 * _pieces(chunk)
+    if mib > 60 * 1024:
+        reserved = max(reserved, 10 * 1024)
+    return round(1 - reserved / mib, 3)
+
+
+def _pieces(chunk: int) -> int:
+    """Sizes of a prefill that have a CUDA graph of their own (`_generate_piecewise_cuda_graph_tokens`)."""
+    steps = ((4, 32, 4), (48, 256, 16), (288, 512, 32), (576, 1024, 64), (1280, 4096, 256), (4608, chunk, 512))
+    return sum(len(range(first, min(last, chunk) + 1, step)) for first, last, step in steps)
 
 
 def whole_bytes(device: Device, share: float = 1.0) -> float:
@@ -153,10 +213,12 @@ def given_by_default(device: Device) -> Given:
     return Given(share * device.usable_bytes, "Metal's default", "sysctl iogpu.wired_limit_mb")
 
 
-def room(runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None) -> Room:
-    """The room of a server on each of ``gpus``; ``share``: of the memory, as its setting says, else by default."""
+def room(runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None, version: str = "") -> Room:
+    """The room of a server on each of ``gpus``; ``share``: of the memory, as its setting says, else by default of a
+    ``version`` (`default_share`).
+    """
     whole, most = whole_bytes(device), whole_bytes(device, MOST_UTILIZATION)
-    filled_to = filled_share(runtime, gpus) if share is None else share
+    filled_to = default_share(runtime, device, gpus, version) if share is None else share
     asked, least = needed(parts, parts.cache), needed(parts, parts.each)
     possible, limit, binding = asked.low <= most, filled_to * whole, f"gpu_memory_utilization {filled_to:g}"
     if runtime == "trtllm":
@@ -165,23 +227,25 @@ def room(runtime: str, device: Device, gpus: int, parts: Parts, share: float | N
         limit, binding = most, f"free_gpu_memory_fraction {filled_to:g}"
     elif runtime == "sglang":
         limit, binding = whole, ""
-    chance = asked.probability_fits(limit)
+    likely = chance(asked, limit)
     if runtime == "sglang":
         low, usual, high = parts.weights
         static, alone = (
             Interval(usual + cache, min(low, usual) + cache, high + cache, "byte", COVERAGE)
             for cache in (parts.cache, parts.each)
         )
-        inside = static.probability_fits(filled_to * whole)
-        if inside < chance:
-            chance, limit, binding = inside, filled_to * whole, f"mem_fraction_static {filled_to:g}"
+        inside = chance(static, filled_to * whole)
+        if inside < likely:
+            likely, limit, binding = inside, filled_to * whole, f"mem_fraction_static {filled_to:g}"
             asked, least = static, alone
-    return Room(asked, least, limit, binding, chance, possible if share is None else asked.low <= limit)
+    return Room(asked, least, limit, binding, likely, possible if share is None else asked.low <= limit)
 
 
-def filled(runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None) -> InUse:
+def filled(
+    runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None, version: str = ""
+) -> InUse:
     """A server, which fills the device beforehand. ``gpus``: of a replica. ``share``: what its setting says, else the
-    runtime's default (`filled_share`).
+    default of a ``version`` (`default_share`).
     """
     whole = whole_bytes(device)
     need, least = needed(parts, parts.cache), needed(parts, parts.each)
@@ -189,7 +253,7 @@ def filled(runtime: str, device: Device, gpus: int, parts: Parts, share: float |
     if least.low > whole:  # what a larger device would hold
         return InUse(need, least, alive, alive, need, UNKNOWN)
     floor = min(least.median, whole)
-    share = filled_share(runtime, gpus) if share is None else share
+    share = default_share(runtime, device, gpus, version) if share is None else share
     if runtime == "vllm":
         in_use = interval(share * whole * 0.95, share * whole, share * whole + GRAPH_HIGH_BYTES, whole)
     elif runtime == "sglang":

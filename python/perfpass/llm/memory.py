@@ -26,8 +26,18 @@ from perfpass.llm.costs import (
     cache_bytes,
     weight_bytes,
 )
-from perfpass.llm.in_use import MOST_UTILIZATION, SERVERS, Parts, filled, filled_share, room, whole_bytes
-from perfpass.llm.serving import MemoryFit, release
+from perfpass.llm.in_use import (
+    MOST_UTILIZATION,
+    SERVERS,
+    Parts,
+    default_share,
+    filled,
+    filled_share,
+    room,
+    whole_bytes,
+)
+from perfpass.llm.serving import MemoryFit
+from perfpass.llm.versions import release
 from perfpass.text import size
 
 if TYPE_CHECKING:
@@ -71,10 +81,15 @@ VLLM_FIRST_UNTIL = (0, 8)  # before it vLLM's first engine is the default, which
 # What vLLM's sampler holds while memory is profiled, for each of them and every entry of the vocabulary, on each rank:
 # logits in 16 and in 32 bits; their sort, with values and places in 64 bits, keys and twice a place with its row
 # (PyTorch's segmented_sort_pairs_by_full_sort). Published logs have 38 to 42: docs/predictors/memory.md. It was the
-# default but for some months of 2025 (vllm-project/vllm#26859), until FlashInfer's kernels, which sort nothing, became
-# it in 2026 (#40376).
-_SAMPLER_BYTES = 2 + 4 + 4 + 8 + 4 + 2 * 8
-_SORTED_UNTIL = (0, 20)
+# default but for some months of 2025 (vllm-project/vllm#26859), until kernels that sort nothing became it in 0.17
+# (Triton's, #33538; FlashInfer's in 0.21, #40376).
+_SORTED_BYTES, _SORTED_UNTIL = 2 + 4 + 4 + 8 + 4 + 2 * 8, (0, 17)
+# What it holds since: logits in 16 and in 32 bits, what is left of them, its probabilities, and the step's states
+# beside. Published logs at default settings have 15.6 and 16.0; on ROCm, with soft-capped logits, 22.4.
+_SAMPLED_BYTES, _SAMPLED_HIGH_BYTES = 16, 24
+# Keys that vLLM gathers for an indexer, for every token of the longest context (`get_max_prefill_buffer_size` of
+# vllm/v1/attention/backends/mla/indexer.py), and scores beside them (VLLM_SPARSE_INDEXER_MAX_LOGITS_MB).
+_GATHERED, _SCORE_BYTES = 40, 512 * 2**20
 # What servers round the widths of mxfp4 experts up to (vLLM's and SGLang's quantization/mxfp4.py): the hidden size to
 # 256, the width on a rank to 256 where FlashInfer or AITER multiplies (Blackwell, AMD), to 128 by Marlin's kernels.
 # vLLM 0.10.1 loaded 65.97 GiB of gpt-oss-120b on an H100 (vllm-project/vllm#23278), whose file has 60.8.
@@ -115,6 +130,7 @@ class ServingMemory:
     least_bytes: float
     whole_bytes: float
     least_weights_bytes: float
+    utilization: float
 
     @property
     def fits(self) -> bool:
@@ -184,19 +200,28 @@ def vllm_sequences(device: Device, version: str = "") -> int:
 
 
 def server_workspace_bytes(
-    model: LanguageModel, device: Device, runtime: str, step: float, version: str = "", sequences: int | None = None
+    model: LanguageModel,
+    device: Device,
+    runtime: str,
+    step: float,
+    version: str = "",
+    sequences: int | None = None,
+    context: int = 0,
 ) -> tuple[float, float]:
     """What a server's workspace takes usually and at most: a step's ``step`` bytes, or vLLM's sampler after it.
 
-    ``version``: of the runtime; empty is the newest measured one, which sorts. ``sequences``: that vLLM is told to run
-    at most (--max-num-seqs), None for `vllm_sequences`.
+    ``version``: of the runtime; empty is the newest. ``sequences``: that vLLM is told to run at most (--max-num-seqs),
+    None for `vllm_sequences`. ``context``: the longest, which an indexer's workspace of vLLM is as long as.
     """
     most = (1 + _WORKSPACE_HIGH) * step
     if runtime != "vllm":
         return step, most
-    sampled = float((sequences or vllm_sequences(device, version)) * model.vocabulary * _SAMPLER_BYTES)
-    sorts = not version or release(version) < _SORTED_UNTIL
-    return max(step, sampled) if sorts else step, max(most, sampled)
+    entries = float((sequences or vllm_sequences(device, version)) * model.vocabulary)
+    sorts = release(version) < _SORTED_UNTIL
+    usual, high = (_SORTED_BYTES, _SORTED_BYTES) if sorts else (_SAMPLED_BYTES, _SAMPLED_HIGH_BYTES)
+    kept = max((layer.keeps.indexer_bytes for _, layer in model.layers if layer.keeps), default=0.0)
+    scores, gathered = (_SCORE_BYTES, _GATHERED * context * kept) if kept else (0.0, 0.0)
+    return gathered + max(step + scores, usual * entries), gathered + max(most + scores, high * entries)
 
 
 def server_runtime_bytes(split: Parallelism, runtime: str) -> tuple[float, float, float]:
@@ -282,21 +307,33 @@ def plan(
         least_bytes=least,
         whole_bytes=whole,
         least_weights_bytes=least_weights,
+        utilization=utilization,
     )
 
 
-def served(model: LanguageModel, device: Device, serving: Serving, beside: Beside = NOTHING) -> MemoryFit:
+def served(
+    model: LanguageModel,
+    device: Device,
+    serving: Serving,
+    beside: Beside = NOTHING,
+    sequences: int | None = None,
+) -> MemoryFit:
     """The memory of one GPU that decodes (and prefills, where aggregated), under the load that is asked.
 
-    ``beside``: what it holds beside the model and its cache.
+    ``beside``: what it holds beside the model and its cache. ``sequences``: that vLLM is told to run at most
+    (--max-num-seqs), None for `vllm_sequences`.
     """
     split = serving.parallelism
     length = serving.input_length + serving.output_length
-    found = plan(model, device, split, serving.quantization, context=length, beside=beside)
+    of = (serving.runtime, device, split.gpus, serving.runtime_version)
+    share = default_share(*of) if serving.runtime == "vllm" else UTILIZATION
+    found = plan(model, device, split, serving.quantization, context=length, utilization=share, beside=beside)
     ranks = serving.workers * split.attention_data
     wanted = math.ceil(serving.decoded / split.attention_data)
     fit = _fit(found, wanted, ranks, length, serving.quantization)
-    return _with_use(fit, found, model, device, split, serving.runtime, serving.runtime_version)
+    return _with_use(
+        fit, found, model, device, split, serving.runtime, length, serving.runtime_version, sequences=sequences
+    )
 
 
 def with_room(model: LanguageModel, device: Device, serving: Serving) -> Device:
@@ -322,7 +359,8 @@ def alone(
     """The memory of each of ``devices`` that hold a model by tensor parallelism and run one batch without a server."""
     split = Parallelism.of(devices)
     found = plan(model, device, split, quantization, context=context)
-    return _with_use(_fit(found, sequences, 1, context, quantization), found, model, device, split, runtime)
+    fit = _fit(found, sequences, 1, context, quantization)
+    return _with_use(fit, found, model, device, split, runtime, context)
 
 
 def _with_use(
@@ -332,10 +370,12 @@ def _with_use(
     device: Device,
     split: Parallelism,
     runtime: str,
+    context: int,
     version: str = "",
+    sequences: int | None = None,
 ) -> MemoryFit:
     """``fit`` with the intervals of what is needed, alive, reserved and in use."""
-    usual, most = server_workspace_bytes(model, device, runtime, found.workspace_bytes, version)
+    usual, most = server_workspace_bytes(model, device, runtime, found.workspace_bytes, version, sequences, context)
     beside = server_runtime_bytes(split, runtime)
     parts = Parts(
         weights=(found.least_weights_bytes, found.weights_bytes, (1 + _PADDING) * found.weights_bytes),
@@ -344,11 +384,12 @@ def _with_use(
         workspace=(found.least_bytes - found.least_weights_bytes - RUNTIME_LOW_BYTES, usual, most),
         runtime=beside,
     )
-    intervals = vars(filled(runtime, device, split.gpus, parts))
+    intervals = vars(filled(runtime, device, split.gpus, parts, version=version))
     use = replace(fit, activation_bytes=int(usual), runtime_bytes=int(beside[1]), **intervals)
     if runtime in SERVERS:
-        use = replace(use, room=room(runtime, device, split.gpus, replace(parts, cache=parts.each)))
-    if use.answer != "perhaps" or not found.fits_by_default:
+        use = replace(use, room=room(runtime, device, split.gpus, replace(parts, cache=parts.each), version=version))
+    by_hand = not found.fits_by_default and (use.room is None or use.room.least.median > use.room.limit_bytes)
+    if use.answer != "perhaps" or by_hand:
         return use
     usually = "no more than" if use.needed and use.needed.median <= use.limit_bytes else "less than is"
     return replace(use, reason=f"it fits only where runtime and workspaces take {usually} usual")
@@ -380,7 +421,7 @@ def _reason(found: ServingMemory, wanted: int, length: int, quantization: Quanti
     if not found.fits_by_default:
         packed = any(LEAST_BYTES[part] < ELEMENT_BYTES[part] for part in (quantization.gemm, quantization.moe))
         return (
-            f"it fits only with settings chosen by hand: over {UTILIZATION:.0%} of the memory, short prefill "
+            f"it fits only with settings chosen by hand: over {found.utilization:.0%} of the memory, short prefill "
             "steps, no CUDA graphs" + (", weights quantized in groups of 128" if packed else "")
         )
     if found.most_sequences < wanted:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
-from math import inf
 from typing import TYPE_CHECKING, Any
 
 from perfpass.decision import CONFIDENCE, FitAnswer, answer_on_fit, shown_fit
 from perfpass.errors import ArgumentError, DeviceError
 from perfpass.llm.costs import PRECISIONS, WEIGHTS_ALONE, Parallelism, Quantization, lacking, listed
-from perfpass.llm.in_use import SERVERS, Room
+from perfpass.llm.in_use import SERVERS, Room, chance
 from perfpass.prediction import Interval
 from perfpass.text import unknown
 
@@ -24,23 +22,6 @@ MODES = ("agg", "disagg")
 CONCURRENCY = (1e-6, 10_000_000)  # least and most; below 1 it is the share of the time with a request in flight
 DECODE_BATCH = 1_000_000  # most
 WORKERS = 1_000_000  # most
-# As runtimes number releases (0.18.0, v0.5.9.post1, 1.2.0rc6, 1.1.0-dev.2) and name nightly builds.
-_VERSION = re.compile(r"v?\d+(\.\d+){1,3}([.+-]?[a-z]+[.-]?\d*)*(\+[\w.]+)?|nightly(-[\w.]+)*", re.ASCII)
-_LONGEST_VERSION = 64
-
-
-def check_version(version: str) -> None:
-    """Raises ArgumentError for a text that is no version of a runtime; empty is the newest measured one."""
-    if version and (len(version) > _LONGEST_VERSION or not _VERSION.fullmatch(version)):
-        raise ArgumentError(
-            f"runtime version {version[:_LONGEST_VERSION]!r} is none; give one as 0.18.0 or 1.2.0rc6, or leave it out"
-        )
-
-
-def release(version: str) -> tuple[float, ...]:
-    """Major and minor number of a runtime's version; above all of one that has none (the newest, a nightly build)."""
-    found = re.match(r"v?(\d+)\.(\d+)", version)
-    return (float(found[1]), float(found[2])) if found else (inf,)
 
 
 def check_gpu(device: Device) -> None:
@@ -315,7 +296,7 @@ class MemoryFit:
             return self.room.probability
         if self.least is None:
             return float(self.fits_by_default)
-        return self.least.probability_fits(self.usable_bytes)
+        return chance(self.least, self.usable_bytes)
 
     @property
     def answer(self) -> FitAnswer:

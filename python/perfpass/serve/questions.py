@@ -99,6 +99,7 @@ class Fit(Question):
     memory_map: bool | None = None
     offload_gib: _Number = None
     max_sequences: _Whole = Field(None, description="vLLM's --max-num-seqs.")
+    runtime_version: _Text = Field(None, description="Of vLLM or SGLang; without, the newest.")
     batch: _Whole = None
     dims: _Sizes = None
     input_shape: _Shapes = None

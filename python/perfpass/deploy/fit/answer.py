@@ -9,7 +9,7 @@ from perfpass.deploy.fit import changes as tried
 from perfpass.deploy.fit.changes import Ask
 from perfpass.deploy.fit.need import Need, shown_in_use
 from perfpass.deploy.fit.result import Board, DeviceFit, Fit, Largest
-from perfpass.deploy.fit.settings import RUNTIMES, Load, Settings, computed
+from perfpass.deploy.fit.settings import NEWEST, RUNTIMES, Load, Settings, computed
 from perfpass.deploy.fit.subject import Subject, check_usable, subject
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
@@ -24,7 +24,8 @@ from perfpass.text import size, unknown
 _CONTEXT = 8192
 _CONFIDENCE = 0.9
 _OF_LANGUAGE = (
-    "context", "kv_cache", "tp", "pp", "utilization", "gpu_layers", "offload_gib", "max_sequences", "concurrency",
+    "context", "kv_cache", "tp", "pp", "utilization", "gpu_layers", "offload_gib", "max_sequences", "runtime_version",
+    "concurrency",
 )  # fmt: skip
 _OF_NETWORKS = ("batch", "dims", "input_shape", "mode", "optimizer", "layout")
 
@@ -49,6 +50,7 @@ def fit(
     step_tokens: int | None = None,
     offload_gib: float | None = None,
     max_sequences: int | None = None,
+    runtime_version: str | None = None,
     batch: int | None = None,
     dims: Mapping[str, int] | None = None,
     input_shape: Any = None,
@@ -65,8 +67,9 @@ def fit(
     Of language models: ``context`` tokens a sequence (prompt and answer; assumed: 8,192, or the model's positions) and
     ``concurrency`` sequences at once (1); ``runtime`` vllm (assumed; llama.cpp for GGUF), sglang, trtllm, llama.cpp,
     transformers; ``precision`` of the weights (as stored), ``kv_cache`` its type; ``tp``, ``pp`` and the rest as
-    `perfpass.deploy.fit.settings.Settings` says. Of other networks: ``batch``, ``dims``, ``input_shape``, ``mode``,
-    ``optimizer``, ``layout``, ``precision`` and ``runtime`` as `perfpass.predict` takes them.
+    `perfpass.deploy.fit.settings.Settings` says, ``runtime_version`` of vLLM or SGLang (assumed: the newest). Of other
+    networks: ``batch``, ``dims``, ``input_shape``, ``mode``, ``optimizer``, ``layout``, ``precision`` and ``runtime``
+    as `perfpass.predict` takes them.
 
     It fits where the probability is at least ``confidence``, does not where it is at most 1 - ``confidence``; between
     them the answer is that it cannot be said. Raises ArgumentError, DeviceError, and what reading the model raises
@@ -80,7 +83,7 @@ def fit(
     given: dict[str, Any] = {
         "context": context, "concurrency": concurrency, "kv_cache": kv_cache, "tp": tp, "pp": pp,
         "utilization": utilization, "gpu_layers": gpu_layers, "offload_gib": offload_gib,
-        "max_sequences": max_sequences,
+        "max_sequences": max_sequences, "runtime_version": runtime_version,
         "batch": batch, "dims": dims, "input_shape": input_shape, "mode": mode, "optimizer": optimizer,
         "layout": layout,
     }  # fmt: skip
@@ -111,6 +114,7 @@ def fit(
         step_tokens=step_tokens,
         offload_gib=offload_gib or 0.0,
         max_sequences=max_sequences,
+        runtime_version=runtime_version or "",
     )
     if found.language is None:
         return _weights_alone(found, targets, settings, confidence)
@@ -197,11 +201,15 @@ def _language(
         notes.append(long)
     assumed = [name for name in ("context", "concurrency") if given[name] is None]
     assumed += ["runtime"] if runtime is None else []
+    counted_as = settings.runtime_version or NEWEST.get(settings.runtime)
+    assumed += ["runtime_version"] if counted_as and not settings.runtime_version else []
     said: dict[str, Any] = {
         name: value
         for name, value in vars(settings).items()
-        if value not in (None, 0, 0.0, False) and not (name in ("tp", "pp") and value == 1) and name != "memory_map"
+        if value not in (None, 0, 0.0, False, "") and not (name in ("tp", "pp") and value == 1) and name != "memory_map"
     }
+    if counted_as:
+        said["runtime_version"] = counted_as
     if loaded:  # of several devices each that one of them loads: notes say which
         weights, caches = (" and ".join(dict.fromkeys(kinds)) for kinds in zip(*loaded, strict=True))
         said |= {"precision": weights, "kv_cache": caches}

@@ -20,6 +20,7 @@ from perfpass.devices.larger import nearest
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.llm.assumed import check_together, ranks_of
 from perfpass.llm.costs import PRECISIONS, Parallelism, weight_bytes
+from perfpass.llm.in_use import default_share
 from perfpass.llm.memory import vllm_sequences
 from perfpass.llm.serving import check_runtime, check_split, missing, usable
 from perfpass.text import size
@@ -141,13 +142,15 @@ _FLAGS = {"vllm": "--gpu-memory-utilization", "sglang": "--mem-fraction-static",
 def _settings(ask: Ask) -> Iterator[Change]:
     if ask.settings.runtime not in SERVERS:
         return
+    now = ask.settings
+    filled = now.utilization or default_share(now.runtime, ask.device, now.gpus, now.runtime_version)
     for share in _UTILIZATIONS:
-        if (ask.settings.utilization or 0.0) < share and (held := ask.with_(utilization=share).holds()):
+        if filled < share and (held := ask.with_(utilization=share).holds()):
             yield _change("setting", f"{_FLAGS[ask.settings.runtime]} {share}", {"utilization": share}, held)
             break
-    now = ask.settings.max_sequences or vllm_sequences(ask.device)
-    for most in _MOST_SEQUENCES if ask.settings.runtime == "vllm" else ():
-        if ask.load.sequences <= most < now and (held := ask.with_(max_sequences=most).holds()):
+    at_once = now.max_sequences or vllm_sequences(ask.device, now.runtime_version)
+    for most in _MOST_SEQUENCES if now.runtime == "vllm" else ():
+        if ask.load.sequences <= most < at_once and (held := ask.with_(max_sequences=most).holds()):
             yield _change("setting", f"--max-num-seqs {most}", {"max_sequences": most}, held)
             return
 

@@ -127,7 +127,9 @@ def _server(model: LanguageModel, device: Device, settings: Settings, load: Load
     wide = loaded.quantization.activation_bytes
     chunk, short = (min(n, load.context) for n in (memory.CHUNK_TOKENS, memory.CHUNK_LOW_TOKENS))
     step, least = (memory.workspace_bytes(model, split, n, element_bytes=wide) for n in (chunk, short))
-    workspace = memory.server_workspace_bytes(model, device, settings.runtime, step, sequences=settings.max_sequences)
+    workspace = memory.server_workspace_bytes(
+        model, device, settings.runtime, step, settings.runtime_version, settings.max_sequences, load.context
+    )
     parts = Parts(
         weights=(low, usual, high),
         cache=cache.total(kept),
@@ -135,7 +137,7 @@ def _server(model: LanguageModel, device: Device, settings: Settings, load: Load
         workspace=(least, *workspace),
         runtime=memory.server_runtime_bytes(split, settings.runtime),
     )
-    room = in_use.room(settings.runtime, device, settings.gpus, parts, settings.utilization)
+    room = in_use.room(settings.runtime, device, settings.gpus, parts, settings.utilization, settings.runtime_version)
     host = max(0.0, min(offload, weight_bytes(model, split, loaded.quantization, sizes=loaded.sizes))) * split.gpus
     return Need(
         weights=usual,
@@ -214,7 +216,7 @@ def _llama_cpp(
         needed=found.needed,
         least=found.least,
         limit_bytes=given.bytes,
-        probability=found.needed.probability_fits(given.bytes),
+        probability=in_use.chance(found.needed, given.bytes),
         # Weights are known to the byte: they, the cache and the shortest step have to be there.
         possible=in_use.needed(parts, parts.cache).low <= whole,
         binding=given.rule,
@@ -289,7 +291,7 @@ def _transformers(
             replace(parts, workspace=(0.0, alone + grown / load.sequences, 2 * alone + parts.each)), parts.each
         ),
         limit_bytes=limit,
-        probability=needed.probability_fits(limit),
+        probability=in_use.chance(needed, limit),
         possible=needed.low <= limit,
         binding="",
         parts=parts,
@@ -301,7 +303,8 @@ def _transformers(
 def shown_in_use(subject: Subject, device: Device, settings: Settings, load: Load, found: Need) -> tuple[Interval, str]:
     """What the device shows in use (nvidia-smi), and what stands behind it."""
     if settings.runtime in SERVERS:
-        shown = in_use.filled(settings.runtime, device, settings.gpus, found.parts, settings.utilization)
+        of = (settings.gpus, found.parts, settings.utilization, settings.runtime_version)
+        shown = in_use.filled(settings.runtime, device, *of)
         return shown.in_use, shown.basis
     if settings.runtime == "llama.cpp":
         return in_use.held_whole(found.parts).in_use, in_use.MEASURED

@@ -222,7 +222,7 @@ def _line(found: Fit) -> str:
     said += [f"{name.replace('_', ' ')} {value}" for name, value in found.settings.items() if value not in (None, "")]
     text = ", ".join(said)
     if found.assumed:
-        text += f" (assumed: {', '.join(found.assumed)})"
+        text += f" (assumed: {', '.join(name.replace('_', ' ') for name in found.assumed)})"
     return paragraph("counted", text)
 
 
@@ -246,10 +246,9 @@ def _block(one: DeviceFit, *, many: bool) -> str:
     """The figures of one device, the reason and what would help."""
     rows: list[tuple[str, ...]] = []
     for name, value in one.parts.items():
-        kinds = ", ".join(f"{kind} {size(v)}" for kind, v in one.cache.items()) if name == "cache" else ""
-        rows.append(
-            (name, *size(value).split(), kinds if len(one.cache) > 1 or name != "cache" else next(iter(one.cache), ""))
-        )
+        kinds = one.cache if name == "cache" else {}
+        rows.append((name, *size(value).split(), next(iter(kinds)) if len(kinds) == 1 else ""))
+        rows += [("", *size(v).split(), kind) for kind, v in kinds.items() if len(kinds) > 1]
     median, unit, bounds = cells(one.needed.median, one.needed.low, one.needed.high, "byte")
     limit = f" ({one.limit})" if one.limit else ""
     rows.append(("needed", median, unit, f"{bounds}; it may fill {size(one.limit_bytes)}{limit}"))

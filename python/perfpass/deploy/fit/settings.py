@@ -20,9 +20,11 @@ from perfpass.llm.costs import (
     named_precision,
 )
 from perfpass.llm.in_use import SERVERS as SERVERS
+from perfpass.llm.in_use import SINCE
 from perfpass.llm.precision import loaded, quantization
 from perfpass.llm.serving import check_arithmetic, usable
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES, NF4_TWICE_BYTES
+from perfpass.llm.versions import check_version
 from perfpass.text import unknown
 
 RUNTIMES = {
@@ -32,6 +34,8 @@ RUNTIMES = {
     "llama.cpp": "llama.cpp",
     "transformers": "transformers",
 }
+# Those whose defaults of memory differ between releases, and which are counted where nobody says.
+NEWEST = {name: f"{'.'.join(map(str, since))} or newer" for name, since in SINCE.items()}
 
 # Formats beside PRECISIONS, with the precision that they are counted in and bytes of an element.
 FORMATS: dict[str, tuple[str, float]] = {
@@ -79,7 +83,8 @@ class Settings:
     ``utilization``: vLLM's gpu_memory_utilization, SGLang's mem_fraction_static, TensorRT-LLM's
     free_gpu_memory_fraction. Of llama.cpp: ``gpu_layers`` (-ngl), ``host_experts`` (--n-cpu-moe: layers whose experts
     stay on the host), ``cache_on_host`` (--no-kv-offload), ``memory_map`` (mmap), ``step_tokens`` (-ub). Of vLLM:
-    ``offload_gib`` (--cpu-offload-gb, on each GPU), ``max_sequences`` (--max-num-seqs).
+    ``offload_gib`` (--cpu-offload-gb, on each GPU), ``max_sequences`` (--max-num-seqs). ``runtime_version``:
+    of vLLM or SGLang, by whose defaults it is counted; empty for the newest.
     """
 
     runtime: str = "vllm"
@@ -95,6 +100,7 @@ class Settings:
     step_tokens: int | None = None
     offload_gib: float = 0.0
     max_sequences: int | None = None
+    runtime_version: str = ""
 
     def __post_init__(self) -> None:
         if self.runtime not in RUNTIMES:
@@ -121,6 +127,7 @@ class Settings:
             raise ArgumentError(f"utilization is a share of the device above 0 and up to 1, got {share!r}")
         if not (isinstance(self.offload_gib, (int, float)) and 0 <= self.offload_gib <= _MOST_GIB):
             raise ArgumentError(f"offload_gib must be from 0 to {_MOST_GIB:,}, got {self.offload_gib!r}")
+        check_version(self.runtime_version)
         self._refuse_foreign()
 
     def _refuse_foreign(self) -> None:
@@ -129,6 +136,12 @@ class Settings:
             raise ArgumentError(f"offload_gib is vLLM's --cpu-offload-gb, and the runtime is {RUNTIMES[self.runtime]}")
         if self.runtime != "vllm" and self.max_sequences is not None:
             raise ArgumentError(f"max_sequences is vLLM's --max-num-seqs, and the runtime is {RUNTIMES[self.runtime]}")
+        if self.runtime_version and self.runtime not in NEWEST:
+            asked = " and ".join(RUNTIMES[name] for name in NEWEST)
+            raise ArgumentError(
+                f"runtime_version is asked of {asked}, whose releases differ in memory by their defaults; the runtime "
+                f"is {RUNTIMES[self.runtime]}"
+            )
         if self.runtime != "llama.cpp":
             own = {
                 "gpu_layers": self.gpu_layers is not None,

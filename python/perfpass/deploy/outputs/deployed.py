@@ -9,8 +9,9 @@ from perfpass.deploy.pack import Gpu, Instance, Layout, Model, Option
 from perfpass.errors import needs
 
 WHOLE = "whole"
-# Pinned images of servers, from the registry that a cluster pulls from; a fleet names its own with `image`.
-IMAGES = {"graph": "tritonserver:25.10-py3", "llm": "vllm-openai:v0.11.0"}
+# Pinned images of servers, from the registry that a cluster pulls from, of releases whose defaults of memory are
+# counted (`perfpass.llm.in_use.SINCE`); a fleet names its own with `image`.
+IMAGES = {"graph": "tritonserver:25.10-py3", "llm": "vllm-openai:v0.33.0"}
 
 
 @dataclass(frozen=True)

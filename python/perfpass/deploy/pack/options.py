@@ -165,6 +165,8 @@ class _Asker:
 
     def _llm(self, device: Device, model: Model, fleet: Fleet) -> Iterator[dict[str, Any]]:
         """The server at the load that it serves most at while it meets its targets; else at its smallest load."""
+        from perfpass.llm import language_model
+        from perfpass.llm.memory import served
         from perfpass.predictors.serving.predictor import predict_llm
 
         asked = {"tp": 1, **self._options}  # an instance is one GPU, or a slice of one
@@ -178,9 +180,11 @@ class _Asker:
             misses = 0.0
             for target, time in ((model.ttft_ms, found.ttft_ms), (model.tpot_ms, found.tpot_ms)):
                 misses += 0.0 if target is None else 1.0 - time.probability_below(target)
-            total = float(found.memory.total_bytes)
-            needed = found.memory.needed or Interval(total, total, total, "byte")
-            fits = needed.probability_fits(found.memory.usable_bytes)
+            # vLLM profiles its memory for the requests that it is told to run at once (--max-num-seqs).
+            memory = served(language_model(model.model), device, found.serving, sequences=concurrency)
+            total = float(memory.total_bytes)
+            needed = memory.needed or Interval(total, total, total, "byte")
+            fits = needed.probability_fits(memory.usable_bytes)
             requests = found.request_ms.inverse(1e3 * concurrency, "1/s")
             now = {
                 "processes": 1,
@@ -190,9 +194,9 @@ class _Asker:
                 "rate_per_s": fleet.utilisation * assured(requests, fleet.confidence),
                 # Both targets: the probabilities of missing either, added, are the most that missing any can be.
                 "p_meets": max(0.0, 1.0 - misses),
-                "p_fits": fits if found.memory.fits else 0.0,
+                "p_fits": fits if memory.fits else 0.0,
                 "memory_bytes": needed,
-                "available_bytes": int(found.memory.usable_bytes),
+                "available_bytes": int(memory.usable_bytes),
                 "support": found.support.level,
             }
             good = now["p_meets"] >= fleet.confidence and now["p_fits"] >= fleet.memory_confidence

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 
 from perfpass.devices import Device
 from perfpass.llm import Parallelism
-from perfpass.llm.memory import UTILIZATION, ServingMemory
+from perfpass.llm.in_use import default_share, sglang_settings
+from perfpass.llm.memory import UTILIZATION, VLLM_SEQUENCES_ON_LARGE, ServingMemory, vllm_sequences
 
 _GIB = 2**30
 
@@ -44,16 +45,12 @@ class Settings:
 
 def defaults(engine: str, device: Device, split: Parallelism, workers: int, kv: str) -> Settings:
     """What an engine takes where it is told the split alone."""
-    size, a100 = device.memory_bytes / _GIB, device.id.startswith("a100")
-    if engine == "vllm":  # EngineArgs.get_batch_defaults; CacheConfig.gpu_memory_utilization
-        large = size >= 70 and not a100
-        return Settings(
-            1024 if large else 256, (16384 if size >= 160 else 8192) if large else 2048, 0.92, split, workers, kv
-        )
-    if engine == "sglang":  # memory_hook.py, by the GPU's memory
-        tiers = ((20, 2048), (60, 4096), (160, 8192))
-        chunk = next((tokens for most, tokens in tiers if size < most), 16384)
-        return Settings(2048, chunk, UTILIZATION, split, workers, kv)
+    if engine == "vllm":  # EngineArgs.get_batch_defaults
+        runs, share = vllm_sequences(device), default_share(engine, device, split.gpus)
+        large = 16384 if device.memory_bytes >= 160 * _GIB else 8192
+        return Settings(runs, large if runs == VLLM_SEQUENCES_ON_LARGE else 2048, share, split, workers, kv)
+    if engine == "sglang":
+        return Settings(2048, sglang_settings(device.memory_bytes / 2**20)[0], UTILIZATION, split, workers, kv)
     return Settings(2048, 8192, UTILIZATION, split, workers, kv)  # BuildConfig; KvCacheConfig
 
 

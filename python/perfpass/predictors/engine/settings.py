@@ -7,8 +7,10 @@ from typing import Any
 
 from perfpass.devices import Device
 from perfpass.errors import ArgumentError
+from perfpass.llm.in_use import sglang_settings
 from perfpass.llm.memory import VLLM_FIRST_UNTIL, VLLM_LARGE_BYTES, VLLM_SEQUENCES, VLLM_SEQUENCES_ON_LARGE
-from perfpass.llm.serving import Serving, release
+from perfpass.llm.serving import Serving
+from perfpass.llm.versions import release
 from perfpass.text import unknown
 
 _MOST = 10_000_000
@@ -60,7 +62,6 @@ _VLLM_FIRST = EngineSettings(8192, VLLM_SEQUENCES, 16, mixed=False, chunked=Fals
 # (enable_mixed_chunk is off), pages of one token, room for 0.7 x 0.14 of what is still to come once its estimate has
 # decayed; chunks by the board's memory.
 _SGLANG = EngineSettings(8192, 4096, 1, mixed=False, chunked=True, reserved=0.098)
-_SGLANG_CHUNKS = ((35 * 2**30, 2048), (60 * 2**30, 4096), (160 * 2**30, 8192), (None, 16384))
 # TensorRT-LLM (llmapi/llm_args.py of 1.0: max_num_tokens, max_batch_size, KvCacheConfig.tokens_per_block,
 # enable_chunked_prefill; GUARANTEED_NO_EVICT, "Useful Runtime Options"): what is started is never paused.
 _TRTLLM = EngineSettings(8192, 2048, 32, mixed=True, chunked=False, reserved=1.0)
@@ -81,8 +82,7 @@ def engine_settings(
     if runtime == "vllm" and (memory_bytes < VLLM_LARGE_BYTES or a100):
         return _VLLM_SMALL
     if runtime == "sglang":
-        chunk = next(size for most, size in _SGLANG_CHUNKS if most is None or memory_bytes < most)
-        return replace(_SGLANG, max_batched_tokens=chunk)
+        return replace(_SGLANG, max_batched_tokens=sglang_settings(memory_bytes / 2**20)[0])
     return ENGINES[runtime]
 
 

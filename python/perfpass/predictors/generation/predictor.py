@@ -17,14 +17,8 @@ from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, file_type, named_precision
-from perfpass.llm.serving import (
-    beyond_positions,
-    check_arithmetic,
-    check_runtime,
-    check_split,
-    check_version,
-    usable,
-)
+from perfpass.llm.serving import beyond_positions, check_arithmetic, check_runtime, check_split, usable
+from perfpass.llm.versions import check_version
 from perfpass.prediction import Interval, MemoryVerdict, Support, SupportLevel
 from perfpass.predictors.generation import long_prompts, old_hosts
 from perfpass.predictors.generation.engines import ENGINES, PIECE_TOKENS, Engines, engine_of, split_of

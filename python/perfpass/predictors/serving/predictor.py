@@ -24,14 +24,8 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.memory import served, with_room
 from perfpass.llm.precision import quantization
-from perfpass.llm.serving import (
-    Serving,
-    beyond_positions,
-    check_gpu,
-    check_runtime,
-    check_split,
-    check_version,
-)
+from perfpass.llm.serving import Serving, beyond_positions, check_gpu, check_runtime, check_split
+from perfpass.llm.versions import check_version
 from perfpass.prediction import COVERAGE, Interval, Support
 from perfpass.predictors import layer_kinds
 from perfpass.predictors.estimate import Bounds

@@ -17,7 +17,8 @@ from perfpass.llm.batch import EngineBatch
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.precision import quantization
-from perfpass.llm.serving import Serving, check_gpu, check_runtime, check_split, check_version
+from perfpass.llm.serving import Serving, check_gpu, check_runtime, check_split
+from perfpass.llm.versions import check_version
 from perfpass.prediction import COVERAGE, Interval, Support, SupportLevel
 from perfpass.predictors.learned import width_words
 from perfpass.predictors.serving.base import Sizes
