@@ -6,15 +6,15 @@ from perfpass import _core
 from perfpass.graph import OpGraph
 
 
-def network(batch: int = 4, width: int = 64, blocks: int = 3, op: str = "relu") -> OpGraph:
+def network(batch: int = 4, width: int = 64, blocks: int = 3, op: str = "relu", dtype: str = "float32") -> OpGraph:
     """Convolutions of 3 x 3 on a 32 x 32 image, each with an activation, and a classifier."""
     b = _core.GraphBuilder()
-    x = b.add_tensor("image", "float32", [batch, width, 32, 32], "input")
+    x = b.add_tensor("image", dtype, [batch, width, 32, 32], "input")
     inputs = [x]
     for i in range(blocks):
-        w = b.add_tensor(f"w{i}", "float32", [width, width, 3, 3], "weight")
-        y = b.add_tensor(f"c{i}", "float32", [batch, width, 32, 32], "activation")
-        z = b.add_tensor(f"a{i}", "float32", [batch, width, 32, 32], "activation")
+        w = b.add_tensor(f"w{i}", dtype, [width, width, 3, 3], "weight")
+        y = b.add_tensor(f"c{i}", dtype, [batch, width, 32, 32], "activation")
+        z = b.add_tensor(f"a{i}", dtype, [batch, width, 32, 32], "activation")
         attributes = {
             **{f"{name}_{axis}": 1 for name in ("stride", "pad_begin", "pad_end", "dilation") for axis in (0, 1)},
             "kernel_0": 3,

@@ -37,6 +37,7 @@ SOURCES = {
     f"{PREFIX}coreml": ("fuzz_message", ("support",)),
     f"{PREFIX}openvino": ("fuzz_openvino", ("openvino",)),
 }
+BUILT_WITH = ("-DPERFPASS_SANITIZE=address,undefined", "-DPERFPASS_FUZZ=ON", "-DPERFPASS_LIBFUZZER=ON")
 _BUILD = ROOT / "build" / "libfuzzer"
 _LIMITS = {"timeout": 20, "rss_limit_mb": 2048, "malloc_limit_mb": 1024, "max_len": 1 << 16, "use_value_profile": 1}
 _FOUND = ("crash-*", "timeout-*", "oom-*", "leak-*")
@@ -55,8 +56,7 @@ def build() -> None:
     """Builds the targets. Raises subprocess.CalledProcessError, and RuntimeError without a compiler."""
     if (found := compiler()) is None:
         raise RuntimeError("no clang++ is found; apt-get install clang-19 libclang-rt-19-dev llvm-19, or set CXX")
-    on = [f"-DPERFPASS_{what}=ON" for what in ("SANITIZE", "FUZZ", "LIBFUZZER")]
-    settings = [*on, "-DPERFPASS_PYTHON=OFF", "-DCMAKE_BUILD_TYPE=None", f"-DCMAKE_CXX_COMPILER={found}"]
+    settings = [*BUILT_WITH, "-DPERFPASS_PYTHON=OFF", "-DCMAKE_BUILD_TYPE=None", f"-DCMAKE_CXX_COMPILER={found}"]
     configure = ["cmake", "-S", ROOT, "-B", _BUILD, "-G", "Ninja", *settings, f"-DCMAKE_CXX_FLAGS={_FLAGS}"]
     subprocess.run(configure, check=True, stdout=subprocess.DEVNULL)
     subprocess.run(["cmake", "--build", _BUILD], check=True)

@@ -34,6 +34,13 @@ def test_every_target_of_the_core_is_fuzzed_from_seeds_and_counted_by_its_source
         assert all((ROOT / "cpp_kernels" / "src" / folder).is_dir() for folder in folders)
 
 
+def test_the_core_is_fuzzed_with_what_the_build_takes_and_the_sanitizers_of_its_tests() -> None:
+    build, script = ((ROOT / name).read_text() for name in ("CMakeLists.txt", "bootstrap.sh"))
+    for setting in libfuzzer.BUILT_WITH:
+        name, value = setting.removeprefix("-D").split("=")
+        assert f"option({name} " in build if value == "ON" else f"{setting} " in script
+
+
 @pytest.mark.parametrize("target", TARGETS)
 def test_seeds_are_answered(target: str) -> None:
     for data in TARGETS[target].seeds():

@@ -214,6 +214,15 @@ def test_unknown_operators_are_named_in_the_support():
     assert found.provenance["graph"]["unknown_operators"] == {"Unknown": 3}
 
 
+def test_a_model_of_16_bits_that_is_told_in_fp32_says_so():
+    half, whole = network(dtype="float16"), network()
+    said = "the model computes in fp16 and is told in fp32 here; ask for it as it is: precision fp16"
+    assert said in run(half).support.reasons and said in perfpass.fit(half, "a100").notes
+    for graph, precision in ((half, "fp16"), (half, "amp"), (whole, "fp32"), (whole, "fp16")):
+        assert not any("is told in" in reason for reason in run(graph, precision=precision).support.reasons)
+    assert run(half).support.level == run(whole).support.level
+
+
 def test_a_device_without_any_record_is_never_in_range_and_says_why():
     found = run(device="mi300x")
     assert found.support.level != "in range" and any("no run on AMD" in r for r in found.support.reasons)

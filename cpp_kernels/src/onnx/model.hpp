@@ -119,7 +119,7 @@ struct Value {
   bool is_estimate = false;  // the shape is a bound, or that of a first iteration: a declared shape may differ from it
   Selects selects = Selects::unknown;
   bool has_elements = false;  // of a sequence: how many tensors it holds, each with its shape
-  std::span<const std::span<const std::int64_t>> elements;
+  std::span<const std::span<const std::int64_t>> elements = {};
 };
 
 /// The vocabulary's entry for an ONNX operator; nullptr where there is none.

@@ -31,7 +31,7 @@ from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.memory.allowance import in_a_slice
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.relative.question import Asked, kept
-from perfpass.predictors.workload import PRECISIONS, check, check_batch, leading_dim
+from perfpass.predictors.workload import PRECISIONS, check, check_batch, leading_dim, told_otherwise
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -331,7 +331,7 @@ def _answered(run: Run, mode: str, calibration: bool | Calibration | Schedules, 
         **intervals,
         memory=replace(estimate.memory, gradients_bytes=_gradients_bytes(run, mode)),
         mig=_mig(estimate, target),
-        support=_support(SUPPORT_LEVELS[level[0]], estimate, graph),
+        support=_support(SUPPORT_LEVELS[level[0]], estimate, graph, way.precision),
         breakdown=parts,
         provenance=_provenance(graph, run.costs, target, estimate),
         workload={
@@ -496,8 +496,8 @@ def _read(graph: OpGraph) -> dict[str, Any]:
     return {"inputs": inputs, "assumed": list(graph.unasked)}
 
 
-def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph) -> Support:
-    reasons, time = _reasons(estimate, graph), estimate.latency_ms
+def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph, precision: str) -> Support:
+    reasons, time = (*told_otherwise(graph, precision), *_reasons(estimate, graph)), estimate.latency_ms
     if Bounds.of(time).level[0] > SUPPORT_LEVELS.index(estimate.support.level):
         by = f", mostly by {', '.join(estimate.wide_by)}" if estimate.wide_by else ""
         reasons = (

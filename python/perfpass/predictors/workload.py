@@ -162,6 +162,14 @@ def precision_of(graph: OpGraph) -> str:
     return found if counts[found] else "fp32"
 
 
+def told_otherwise(graph: OpGraph, precision: str) -> tuple[str, ...]:
+    """That a model of 16 bits is told in fp32, which is what is taken where nobody says: one sentence, or none."""
+    own = precision_of(graph)
+    if precision != "fp32" or own not in ("fp16", "bf16"):
+        return ()
+    return (f"the model computes in {own} and is told in fp32 here; ask for it as it is: precision {own}",)
+
+
 def leading_dim(graph: OpGraph) -> int:
     """Leading dimension of the graph's first input that has one: the batch the graph was read with; else 1."""
     for tensor in graph.graph_inputs:

@@ -358,6 +358,7 @@ def _network(
 ) -> Fit:
     from perfpass.deploy.fit.networks import Network, Workload, fitted
     from perfpass.predictors.workload import RUNTIMES as RUN_BY
+    from perfpass.predictors.workload import told_otherwise
 
     stack = runtime or "torch"
     if stack not in RUN_BY:
@@ -403,7 +404,7 @@ def _network(
         settings=ran,
         weights_basis="its graph",
         assumed=tuple(name for name, value in (("precision", precision), ("runtime", runtime)) if value is None),
-        notes=found.notes,
+        notes=(*found.notes, *told_otherwise(network.graph, last.workload["precision"])),
         asked=bool(targets),
         boards=boards,
         below=below,

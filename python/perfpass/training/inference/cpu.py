@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfpass.devices import Device
-from perfpass.graph.table import OperatorColumns, Tables
+from perfpass.graph.table import Tables
 from perfpass.measure.configuration import Configuration
 from perfpass.measure.journal import read
 from perfpass.predictors.inference.cpu import CAUSES, CpuPredictor
@@ -130,9 +130,8 @@ def load(folder: Path | None = None) -> Rows:
     frame = frame.groupby(names, as_index=False, sort=True).seconds.median()
     tables = []
     for row in frame.itertuples():
-        _, table, torch_view = known[(row.model, row.batch, row.image_size, row.sequence_length)]
-        columns = {**vars(table), "view": torch_view} if row.runtime == "torch" else vars(table)
-        tables.append(Tables.one(OperatorColumns(**columns)))
+        _, loaded, eager = known[(row.model, row.batch, row.image_size, row.sequence_length)]
+        tables.append(Tables.one(eager if row.runtime == "torch" else loaded))
     return Rows(frame, tables)
 
 

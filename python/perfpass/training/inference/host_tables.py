@@ -3,8 +3,9 @@
     python -m perfpass.training.inference.host_tables [--all]
 
 writes data/graphs/host_tables.parquet, of what it lacks or of all anew: the columns of `OperatorColumns` (counted with
-fp32), a row per operator, beside the network and its sizes (`host_plans.SIZES`), its family, and ``torch_view``, what
-is a view in PyTorch alone.
+fp32), a row per operator, beside the network and its sizes (`host_plans.SIZES`), its family, and ``eager``. A network
+is there twice, as runtimes run it that load a model once and as eager PyTorch does (True), which shows more by strides
+and computes in every pass what constants decide.
 """
 
 from __future__ import annotations
@@ -14,8 +15,6 @@ import warnings
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from perfpass.errors import PerfPassError
 from perfpass.graph import costs
@@ -56,23 +55,26 @@ def counted(configuration: Configuration) -> pandas.DataFrame:
 
     graph = graph_of(configuration)
     known = costs.count(graph, float_as="float32")
-    table, torch = (as_run(graph, known, runtime, "cpu") for runtime in ("onnxruntime", "torch"))
-    rows = pandas.DataFrame({name: getattr(table, name) for name in COLUMNS} | {"torch_view": torch.view})
+    parts = []
+    for eager, runtime in ((False, "onnxruntime"), (True, "torch")):
+        table = as_run(graph, known, runtime, "cpu")
+        parts.append(pandas.DataFrame({name: getattr(table, name) for name in COLUMNS} | {"eager": eager}))
+    rows = pandas.concat(parts, ignore_index=True)
     for name, value in zip((*SIZES, "family"), (*size_of(configuration), family_of(configuration.model)), strict=True):
         rows[name] = value
     return rows
 
 
-def load(folder: Path | None = None) -> dict[Size, tuple[str, OperatorColumns, np.ndarray]]:
-    """By network and size: its family, its table and the views of PyTorch.
+def load(folder: Path | None = None) -> dict[Size, tuple[str, OperatorColumns, OperatorColumns]]:
+    """By network and size: its family, its table where a model is loaded once, and that of eager PyTorch.
 
     Raises FileError, FormatError, LimitError.
     """
     path = (folder or data_directory()) / "graphs" / FILE
     found = {}
     for size, rows in parquet.read_frame(path, "operator tables").groupby([*SIZES, "family"], sort=False):
-        table = OperatorColumns(**{name: rows[name].to_numpy() for name in COLUMNS})
-        found[size[:4]] = (str(size[4]), table, rows.torch_view.to_numpy())
+        of = {eager: {n: part[n].to_numpy() for n in COLUMNS} for eager, part in rows.groupby("eager", sort=False)}
+        found[size[:4]] = (str(size[4]), OperatorColumns(**of[False]), OperatorColumns(**of[True]))
     return found
 
 
