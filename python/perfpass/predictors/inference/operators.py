@@ -121,6 +121,8 @@ GRAPH_CYCLES = 4300.0
 # dispatch of graphs that are compiled or built.
 ISSUE_S = {"eager": 12e-6, "wrapper": WRAPPER_HOST * 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
 _IN_PYTHON = ("eager", "wrapper")
+# Whose level of the host a runtime has, where it is not its own: Inductor's wrapper is a share of eager PyTorch.
+HOST_OF = {"torch.compile": "torch"}
 # What Python issues, beside boards from before Ampere: the trees' 40 us over the middle of that and of the 27 beside
 # later ones, since the level is fitted on both.
 OLDER_HOST = 40.0 / 33.0
@@ -600,4 +602,5 @@ class OperatorTimes(Levels):
 
     def _issue_s(self, runtime: str) -> np.ndarray:
         each = host_design() @ [self._of("host class", name) for name in HOST_LEVELS]
-        return np.asarray(ISSUE_S[ISSUED_AS[runtime]] * np.exp(each + self._of("host runtime", runtime)))
+        level = self._of("host runtime", HOST_OF.get(runtime, runtime))
+        return np.asarray(ISSUE_S[ISSUED_AS[runtime]] * np.exp(each + level))

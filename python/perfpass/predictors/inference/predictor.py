@@ -68,10 +68,10 @@ _SLOWER_HOST = 2.0
 _WRAPPER_LACK = 2.4
 _COMPILED = "torch.compile"
 _WRAPPER_REASON = (
-    "bound by the host: in mode \"default\" a compiled graph is launched kernel by kernel from Python, as slowly as its "
-    "release and processor are old; cuda_graph asks for mode \"reduce-overhead\""
+    'bound by the host: in mode "default" a compiled graph is launched kernel by kernel from Python, as slowly as its '
+    'release and processor are old; cuda_graph asks for mode "reduce-overhead"'
 )
-_REPLAYED_REASON = "replayed as a CUDA graph (mode \"reduce-overhead\"), which one laboratory ran on one board"
+_REPLAYED_REASON = 'replayed as a CUDA graph (mode "reduce-overhead"), which one laboratory ran on one board'
 # What a measured board lacks where operators are priced one by one, over an unmeasured one, by hand: no laboratory left
 # out ran on it. Its runs tell its memory and its clock, and nothing of its products.
 _PRICED = 0.5
