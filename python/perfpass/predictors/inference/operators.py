@@ -117,8 +117,8 @@ GAP_S = 3e-6  # ramps of one kernel on the queue
 # 3,500 (B200) to 5,100 cycles (H100, L40S) that measured products and attention take beside their work in a graph
 # (`perfpass.predictors.kernels.physics`).
 GRAPH_CYCLES = 4300.0
-# The host, for one operator: dispatch of eager PyTorch, the wrapper that Inductor writes in Python (`WRAPPER_HOST`), and
-# dispatch of graphs that are compiled or built.
+# The host, for one operator: dispatch of eager PyTorch, the wrapper that Inductor writes in Python (`WRAPPER_HOST`),
+# and dispatch of graphs that are compiled or built.
 ISSUE_S = {"eager": 12e-6, "wrapper": WRAPPER_HOST * 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
 _IN_PYTHON = ("eager", "wrapper")
 # Whose level of the host a runtime has, where it is not its own: Inductor's wrapper is a share of eager PyTorch.

@@ -68,10 +68,10 @@ _SLOWER_HOST = 2.0
 _WRAPPER_LACK = 2.4
 _COMPILED = "torch.compile"
 _WRAPPER_REASON = (
-    'bound by the host: in mode "default" a compiled graph is launched kernel by kernel from Python, as slowly as its '
-    'release and processor are old; cuda_graph asks for mode "reduce-overhead"'
+    "bound by the host: by default torch.compile launches kernel by kernel from Python, as slowly as its release and "
+    "the processor are old; cuda_graph asks for its mode reduce-overhead"
 )
-_REPLAYED_REASON = 'replayed as a CUDA graph (mode "reduce-overhead"), which one laboratory ran on one board'
+_REPLAYED_REASON = "replayed as a CUDA graph (mode reduce-overhead), which one laboratory ran on one board"
 # What a measured board lacks where operators are priced one by one, over an unmeasured one, by hand: no laboratory left
 # out ran on it. Its runs tell its memory and its clock, and nothing of its products.
 _PRICED = 0.5
@@ -81,7 +81,7 @@ _STRANGE = (0.05, 0.25)
 _FASTER_REASON = "as in fp32, whose kernels TF32 allows, with its products faster"
 # Groups of operators with a weight, which autocast casts.
 _WEIGHED = np.array([g.startswith("conv") or g in ("dense", "recurrent") for g in GROUPS])
-# What a compiled graph's host takes in each group over what is counted: its wrapper calls cuDNN once for a recurrent layer.
+# What a compiled graph's host takes in each group over what is counted: of recurrent layers cuDNN launches the kernels.
 _WRAPPED = np.where(np.array(GROUPS) == "recurrent", 1.0, WRAPPER_HOST * ISSUE_S["torch"] / ISSUE_S[_COMPILED])
 
 
