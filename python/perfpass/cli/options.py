@@ -172,7 +172,7 @@ def add_cuda_graph(command: Any) -> None:
     command.add_argument(
         "--cuda-graph",
         action="store_true",
-        help="kernels captured once and replayed (inference in tensorrt and onnxruntime)",
+        help="kernels captured once and replayed (inference in tensorrt, onnxruntime and torch.compile)",
     )
 
 

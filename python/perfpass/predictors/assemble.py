@@ -84,8 +84,8 @@ def predict(
     N boxes an image pass each threshold of a detector (100), ``{"frames": N}`` has a token of a text spoken for N
     frames of sound (2); what is not stated is named in the support and widens the intervals. ``sparsity``: "2:4" where
     every product with weights is so sparse (inference in tensorrt; in torch linear layers alone). ``cuda_graph``: the
-    kernels of an engine (inference in tensorrt or onnxruntime) are captured once and replayed with one call of the
-    host. ``calibration``: True
+    kernels (inference in tensorrt, onnxruntime, or torch.compile in mode "reduce-overhead") are captured once and
+    replayed with one call of the host. ``calibration``: True
     takes what `perfpass calibrate` has stored of the device, False ignores it; of inference alone, a Calibration is
     used itself, and so are the Schedules of TVM's tuning records (``tvm_perfpass.read_schedules``). ``processes``
     (inference alone): how many MPS processes share the device, each running the model; the latency is that of one, the

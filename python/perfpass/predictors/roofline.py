@@ -38,6 +38,15 @@ KERNEL_S = 2e-6
 # Time the host needs to issue one operator: eager PyTorch with its modules (the torchvision records at batch 12 need 25
 # to 50 us, on older hosts and releases), and a compiled graph (4.5 us a kernel in recurrent networks, all launches).
 ISSUE_S = {"torch": 20e-6, "torch.compile": 5e-6}
+# What a compiled graph takes of the host for an operator, over eager PyTorch beside the same board. Its mode "default"
+# has no CUDA graph: Python launches each kernel, two for three operators. 0.59 to 0.72 in ResNet-50 at batch 1 on T4,
+# V100 and A100 and 0.5 to 0.9 in transformers (torch 2.0.1, Hugging Face's guide to torch.compile), 1.2 in Stable
+# Diffusion (ort_stable_diffusion). timm's EfficientViT-M0 to M3 take 7.1 to 8.4 ms on an RTX 4090 whatever their size,
+# 16 to 18 us an operator; a Triton kernel takes 7 to 9 us on a GB200 in 2026 (tritonbench's pull request 1017).
+WRAPPER_HOST = 0.65
+# An operator of a compiled graph that is replayed as a CUDA graph, whose kernels start one after another and have
+# little to do: 1.8 to 2.0 ms for the 237 of BERT over 16 to 64 tokens on an RTX 3090 (kernl's Inductor).
+REPLAYED_S = 7.5e-6
 # Frameworks of records alone, which nobody can ask for: they issue operator by operator, as another does.
 RECORDED_AS = {"tensorflow": "torch"}
 # Pageable host memory to device, the usual PCIe 3.0 x16 figure; only the torchvision records contain such a copy.
@@ -401,6 +410,9 @@ def issue_share(issue: np.ndarray, smoothness: float = SMOOTHNESS) -> np.ndarray
 
 
 def issue_seconds(kernels: np.ndarray, way: Way) -> np.ndarray:
-    """Time of the host to issue all kernels of one run; 0 on a CPU, which issues to itself."""
+    """Time of the host to issue all kernels of one run, or of a CUDA graph to start them; 0 on a CPU, which issues to
+    itself.
+    """
     runtime = RECORDED_AS.get(way.runtime, way.runtime)
-    return kernels * (0.0 if way.device.kind == "cpu" else ISSUE_S[runtime])
+    each = REPLAYED_S if way.cuda_graph else ISSUE_S[runtime]
+    return kernels * (0.0 if way.device.kind == "cpu" else each)

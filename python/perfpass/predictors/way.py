@@ -26,7 +26,7 @@ class Way:
     where a predictor has none of the device, today's (``present``).
 
     ``optimizer``: of a training step. ``copied_bytes``: input that is copied from host memory within the timed region.
-    ``cuda_graph``: an engine's kernels were captured once and are replayed with one call.
+    ``cuda_graph``: kernels were captured once and are replayed with one call.
     """
 
     device: Device

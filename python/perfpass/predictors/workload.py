@@ -41,7 +41,8 @@ _FLOATING = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "
 _MEASURED = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
 RUNTIMES = (*_MEASURED, *STANDING_IN)
 LAYOUTS = ("nchw", "nhwc")
-_REPLAYED = ("tensorrt", "onnxruntime")  # engines that capture their kernels as a CUDA graph where they are asked to
+# What captures its kernels as a CUDA graph where it is asked to: engines, and torch.compile as mode="reduce-overhead".
+_REPLAYED = ("tensorrt", "onnxruntime", "torch.compile")
 MAX_BATCH = 1 << 20
 DEFAULT_OPTIMIZER = "momentum"  # what the training records ran
 
@@ -58,7 +59,7 @@ class Workload:
     optimizer: str | None = None  # of a training step, else None
     sparsity: str | None = None  # of the weights (perfpass.predictors.sparsity)
     quantised: str | None = None  # as (perfpass.predictors.quantisation); ``precision`` is that of all else
-    cuda_graph: bool = False  # an engine's kernels are captured once and replayed
+    cuda_graph: bool = False  # kernels are captured once and replayed
 
     @property
     def float_as(self) -> str:
@@ -137,7 +138,7 @@ def _check_replayed(device: Device, runtime: str, mode: str) -> None:
     if mode != "inference" or runtime not in _REPLAYED:
         raise UnsupportedError(
             f"{'training' if mode != 'inference' else runtime} is not predicted as a CUDA graph; inference in "
-            f"{' and '.join(_REPLAYED)} is"
+            f"{', '.join(_REPLAYED[:-1])} and {_REPLAYED[-1]} is"
         )
     if device.kind != "gpu" or device.vendor != "NVIDIA":
         raise DeviceError(f"{device.name} runs no CUDA graphs, as NVIDIA's GPUs do; leave cuda_graph out")

@@ -63,9 +63,10 @@ _IN_PARTS = {("deeplearningexamples", "tensorrt"), ("deeplearningexamples", "onn
 # FasterTransformer 5.0, whose pages these are, fuses attention of 384 tokens at most, and none in fp32
 # (BaseAttentionLayer.h, getAttentionType): a vision transformer at 384 pixels has 577.
 _FUSED_TOKENS, _PATCH = 384, 16
-# (source, runtime) whose engines were replayed as a CUDA graph: NVIDIA's demo of BERT times `perf --enable_graph` (its
-# scripts/inference_benchmark.sh), which captures each shape once.
-REPLAYED = frozenset({("demobert", "tensorrt")})
+# (source, runtime) whose kernels were replayed as a CUDA graph: NVIDIA's demo of BERT times `perf --enable_graph` (its
+# scripts/inference_benchmark.sh), which captures each shape once; kernl's Inductor is the nightly of October 2022, in
+# which "By default, CUDA graphs is enabled" (its experimental/benchmarks/README.md; off in torch.compile's default).
+REPLAYED = frozenset({("demobert", "tensorrt"), ("kernl", "torch.compile")})
 # Of DeepLearningExamples' Triton rows: what the backend makes of the model.
 _TENSORRT, _AUTOMATIC_FP16 = "accelerator: NVIDIA TensorRT", "accelerator: Automatic FP16"
 _ORT_FP16 = "O4"  # onnxruntime's last level of optimum: everything in fp16

@@ -69,7 +69,7 @@ class Predict(Question):
     frozen: list[_Name] | None = Field(None, max_length=1000, description="Parameters that are not trained.")
     assume: dict[str, int] | None = Field(None, description="What values decide: experts, detections, frames.")
     sparsity: _Text = Field(None, description='"2:4" where weights are so sparse.')
-    cuda_graph: bool | None = Field(None, description="Kernels captured once and replayed: tensorrt, onnxruntime.")
+    cuda_graph: bool | None = Field(None, description="Kernels replayed: tensorrt, onnxruntime, torch.compile.")
     processes: _Whole = Field(None, description="MPS processes that share the device.")
     limits: Limits | None = Field(None, description="What to keep; the answer then has a decision.")
 

@@ -29,6 +29,7 @@ from perfpass.predictors.roofline import (
     PAGEABLE_COPY_BYTES_S,
     SMOOTHNESS,
     WINOGRAD_JOULES,
+    WRAPPER_HOST,
     emulated,
     fed_flops,
     first_of,
@@ -116,14 +117,19 @@ GAP_S = 3e-6  # ramps of one kernel on the queue
 # 3,500 (B200) to 5,100 cycles (H100, L40S) that measured products and attention take beside their work in a graph
 # (`perfpass.predictors.kernels.physics`).
 GRAPH_CYCLES = 4300.0
-# The host, for one operator: dispatch of eager PyTorch and of graphs that are compiled or built.
-ISSUE_S = {"eager": 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
-# Beside boards from before Ampere: the trees' 40 us over the middle of that and of the 27 beside later ones, since the
-# level is fitted on both.
+# The host, for one operator: dispatch of eager PyTorch, the wrapper that Inductor writes in Python (`WRAPPER_HOST`),
+# and dispatch of graphs that are compiled or built.
+ISSUE_S = {"eager": 12e-6, "wrapper": WRAPPER_HOST * 12e-6, "compiled": 4e-6, "engine": 2.5e-6}
+_IN_PYTHON = ("eager", "wrapper")
+# Whose level of the host a runtime has, where it is not its own: Inductor's wrapper is a share of eager PyTorch.
+HOST_OF = {"torch.compile": "torch"}
+# What Python issues, beside boards from before Ampere: the trees' 40 us over the middle of that and of the 27 beside
+# later ones, since the level is fitted on both.
 OLDER_HOST = 40.0 / 33.0
-CALL_S = {"eager": 60e-6, "compiled": 60e-6, "engine": 40e-6}  # of a whole run: its call, its first and last kernel
+# Of a whole run: its call, its first and last kernel.
+CALL_S = {"eager": 60e-6, "wrapper": 60e-6, "compiled": 60e-6, "engine": 40e-6}
 ISSUED_AS = {
-    "torch": "eager", "torchscript": "eager", "torch.compile": "compiled", "onnxruntime": "compiled",
+    "torch": "eager", "torchscript": "eager", "torch.compile": "wrapper", "onnxruntime": "compiled",
     "tensorrt": "engine", "tvm": "engine", "relax": "engine", "tensorflow": "eager",
 }  # fmt: skip
 # Runtimes that time kernels or write their own, which take fp32's where those of halves are slower.
@@ -199,8 +205,10 @@ def generation(device: Device) -> str:
 
 
 def host_scale(way: Way) -> float:
-    """What the host beside a board takes to issue an operator, over what the levels say."""
-    older = ISSUED_AS[way.runtime] == "eager" and of_before_ampere(way.device)
+    """What the host beside a board takes to issue an operator, over what the levels say; nothing of a CUDA graph."""
+    if way.cuda_graph:
+        return 0.0
+    older = ISSUED_AS[way.runtime] in _IN_PYTHON and of_before_ampere(way.device)
     return slower_host(way.device) * (OLDER_HOST if older else 1.0)
 
 
@@ -594,4 +602,5 @@ class OperatorTimes(Levels):
 
     def _issue_s(self, runtime: str) -> np.ndarray:
         each = host_design() @ [self._of("host class", name) for name in HOST_LEVELS]
-        return np.asarray(ISSUE_S[ISSUED_AS[runtime]] * np.exp(each + self._of("host runtime", runtime)))
+        level = self._of("host runtime", HOST_OF.get(runtime, runtime))
+        return np.asarray(ISSUE_S[ISSUED_AS[runtime]] * np.exp(each + level))

@@ -6,6 +6,7 @@ On GPUs the time of networks that are unlike every measured one is that of their
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -33,6 +34,7 @@ from perfpass.predictors.roofline import (
     GROUPS,
     ISSUE_S,
     RATES,
+    WRAPPER_HOST,
     issue_share,
     of_before_ampere,
     on_matrix_units,
@@ -61,6 +63,15 @@ _OLDER_HOST = (2.0, 2.0)
 # width (1.7) where it does not for the one that is assumed. From 1.25 on no upper bound rises as a device gets faster.
 # Chosen with the coverage of sources left out in sight.
 _SLOWER_HOST = 2.0
+# A compiled graph's host, in squares, over an eager one's: its wrapper has become faster by as much again. From 9 us an
+# operator (releases and processors of 2026) to near 40 (torch 2.0 in a cloud) are inside; the assumed host takes 18.
+_WRAPPER_LACK = 2.4
+_COMPILED = "torch.compile"
+_WRAPPER_REASON = (
+    "bound by the host: by default torch.compile launches kernel by kernel from Python, as slowly as its release and "
+    "the processor are old; cuda_graph asks for its mode reduce-overhead"
+)
+_REPLAYED_REASON = "replayed as a CUDA graph (mode reduce-overhead), which one laboratory ran on one board"
 # What a measured board lacks where operators are priced one by one, over an unmeasured one, by hand: no laboratory left
 # out ran on it. Its runs tell its memory and its clock, and nothing of its products.
 _PRICED = 0.5
@@ -70,6 +81,8 @@ _STRANGE = (0.05, 0.25)
 _FASTER_REASON = "as in fp32, whose kernels TF32 allows, with its products faster"
 # Groups of operators with a weight, which autocast casts.
 _WEIGHED = np.array([g.startswith("conv") or g in ("dense", "recurrent") for g in GROUPS])
+# What a compiled graph's host takes in each group over what is counted: of recurrent layers cuDNN launches the kernels.
+_WRAPPED = np.where(np.array(GROUPS) == "recurrent", 1.0, WRAPPER_HOST * ISSUE_S["torch"] / ISSUE_S[_COMPILED])
 
 
 def evidence_key(way: Way) -> str:
@@ -153,6 +166,7 @@ class InferencePredictor(RatioTrees):
     def _support(self, tables: Tables, batch: np.ndarray, way: Way, distance: np.ndarray, kinds: Kinds) -> Notes:
         notes = super()._support(tables, batch, way, distance, kinds)
         notes.add(1, way.precision == FASTER_FP32, _FASTER_REASON, vouched=True)
+        notes.add(1, way.cuda_graph, _REPLAYED_REASON, vouched=True)
         return notes
 
     def _looked_at(self, networks: Tables, kinds: Kinds, heard: np.ndarray) -> Tables:
@@ -193,8 +207,8 @@ class InferencePredictor(RatioTrees):
         }
         return found, notes, row_s
 
-    def _host(self, device: Device) -> tuple[float, float]:
-        return self.host_of(device)
+    def _host(self, way: Way) -> tuple[float, float]:
+        return (1.0, 1.0) if way.cuda_graph else self.host_of(way.device)
 
     @classmethod
     def host_of(cls, device: Device) -> tuple[float, float]:
@@ -209,11 +223,24 @@ class InferencePredictor(RatioTrees):
         return issue / UNSTATED_HOST if way.torch_version == UNSTATED_TORCH else issue
 
     def _issued_beside(self, vectors: Vectors, way: Way) -> np.ndarray:
-        """Under autocast, the cast of each weight: a context keeps casts, and every run opens one (torch.autocast)."""
+        """Under autocast, the cast of each weight: a context keeps casts, and every run opens one (torch.autocast).
+
+        In a compiled graph, whose casts are kernels like others, what its wrapper takes over what is counted
+        (`roofline.WRAPPER_HOST`).
+        """
         launches = vectors.sums.kernels
+        whole = np.maximum(launches.sum(axis=1), 1.0)
+        if way.runtime == _COMPILED and way.device.kind == "gpu":
+            return np.zeros_like(whole) if way.cuda_graph else np.log(np.maximum(launches @ _WRAPPED, 1.0) / whole)
         if way.precision not in _AUTOCAST:
             return super()._issued_beside(vectors, way)
-        return np.asarray(np.log1p(launches[:, _WEIGHED].sum(axis=1) / np.maximum(launches.sum(axis=1), 1.0)))
+        return np.asarray(np.log1p(launches[:, _WEIGHED].sum(axis=1) / whole))
+
+    def _where(self, way: Way) -> Way:
+        return super()._where(replace(way, cuda_graph=False) if way.cuda_graph else way)
+
+    def _bound_by_host(self, way: Way) -> str:
+        return _WRAPPER_REASON if way.runtime == _COMPILED else super()._bound_by_host(way)
 
     def _beyond_trees(
         self, seconds: np.ndarray, kinds: Kinds, networks: Tables, way: Way, distance: np.ndarray
@@ -259,12 +286,17 @@ class InferencePredictor(RatioTrees):
         trees = self._heard(way, kinds, distance).repeat(sizes.shape[1])
         found["network"] = counted_distance(found["network"]) * convolves
         found["device"] = np.maximum(found["device"], _PRICED * (1.0 - trees))
+        if way.cuda_graph:
+            found["rare software"] = np.ones_like(found["device"])
         return found
 
     def _waiting(self, lacks: dict[str, np.ndarray], issue: np.ndarray, way: Way) -> dict[str, np.ndarray]:
         if way.device.kind != "gpu":
             return super()._waiting(lacks, issue, way)
-        return as_it_waits(lacks, issue * assumed_host(way))
+        if way.cuda_graph:
+            return lacks | {"host": np.zeros_like(issue)}
+        found = as_it_waits(lacks, issue * assumed_host(way))
+        return found | {"host": _WRAPPER_LACK * found["host"]} if way.runtime == _COMPILED else found
 
     def _instead(self, way: Way) -> tuple[int, str]:
         if way.device.kind != "gpu":

@@ -254,8 +254,8 @@ class RatioTrees(ABC):
         self._note_batch(notes, batch, way)
         asked = np.arange(1, len(batch) + 1) * sizes.shape[1] - 1
         sums, features = vectors.sums, vectors.values[asked]
-        bound = issue[:, -1] > time_lacks.HOST_BOUND_ISSUE
-        notes.add(1, bound, _HOST_REASON, vouched=True)
+        bound = (issue[:, -1] > time_lacks.HOST_BOUND_ISSUE) & (not way.cuda_graph)
+        notes.add(1, bound, self._bound_by_host(way), vouched=True)
         notes.add(1, bound & (way.torch_version == UNSTATED_TORCH), _OLD_HOST_REASON, vouched=True)
         found = {
             "features": features,
@@ -350,15 +350,19 @@ class RatioTrees(ABC):
         if way.torch_version == UNSTATED_TORCH:
             return base + learned
         host = roofline.issue_share(issue)
-        quickest, slowest = np.log(self._host(way.device))
+        quickest, slowest = np.log(self._host(way))
         issued = np.minimum(np.maximum(learned, quickest), slowest) + beside
         device, issued = (np.exp(roofline.SMOOTHNESS * v) for v in (learned, issued))
         found: np.ndarray = base + np.log((1.0 - host) * device + host * issued) / roofline.SMOOTHNESS
         return found
 
-    def _host(self, device: Device) -> tuple[float, float]:
+    def _host(self, way: Way) -> tuple[float, float]:
         """As `Settings.host`, of the host that is assumed beside a device."""
         return self.settings.host
+
+    def _bound_by_host(self, way: Way) -> str:
+        """What is said of a run that waits for its host."""
+        return _HOST_REASON
 
     def _issued_beside(self, vectors: Vectors, way: Way) -> np.ndarray:
         """[N * K] log of what the host issues over the operators of the graphs."""

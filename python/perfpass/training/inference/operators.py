@@ -23,6 +23,7 @@ from perfpass.predictors.inference.operators import (
     FUSED,
     GAP_S,
     HOST_LEVELS,
+    HOST_OF,
     LEVELS,
     OperatorTimes,
     host_design,
@@ -80,7 +81,8 @@ class _Model:
         columns = {
             "runtime": n.runtime, "precision": n.precision, "precision of convolutions": n.precision,
             "generation": n.generation,
-            "launched": n.runtime.where(rows.fused, ""), "host runtime": n.runtime, "laboratory": n.source,
+            "launched": n.runtime.where(rows.fused, ""), "host runtime": n.runtime.replace(HOST_OF),
+            "laboratory": n.source,
             "laboratory's host": n.host,
         }  # fmt: skip
         for level, column in columns.items():
