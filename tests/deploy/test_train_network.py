@@ -190,6 +190,31 @@ def test_a_language_model_in_eager_pytorch_reads_as_many_tokens_as_in_a_framewor
     assert unstated == stated and short.median < stated.median
 
 
+def test_a_language_model_trains_as_usual_where_nobody_says_how():
+    """Eager PyTorch and a training framework take the same length, width and optimizer, and say what is not obvious."""
+    unstated = train_answer("gpt2", "a100", framework="eager").found
+    stated = train_answer(
+        "gpt2", "a100", framework="eager", sequence=1024, precision="amp_bf16", optimizer="adamw"
+    ).found
+    assert unstated.step_s == stated.step_s and not stated.notes
+    assert unstated.notes == (
+        "sequences of 1,024 tokens: gpt2 has no more positions",
+        "amp_bf16 and adamw, as language models are trained where nobody says otherwise",
+    )
+    assert train_answer("gpt2", "v100", framework="eager").found.step.workload["precision"] == "amp"
+    framework = train_answer("gpt2", "a100", samples=10).found
+    assert framework.recipe.sequence == 1024 and framework.tokens == 10 * 1024
+    assert unstated.notes[0] in framework.notes
+    longer = train_answer("gpt2", "a100", sequence=2048).found
+    assert longer.recipe.sequence == 2048
+    assert "gpt2 has 1,024 positions: it does not train on 2,048 tokens as it is" in longer.notes
+
+
+def test_the_length_of_another_network_is_a_size_of_its_input():
+    with pytest.raises(ArgumentError, match="give the length of its input as dims sequence=512"):
+        train_answer("t5-small", "a100", sequence=512)
+
+
 def test_an_encoder_decoder_trains_as_the_network_that_predict_reads():
     asked = {"precision": "amp", "optimizer": "adamw"}
     found = train_answer("whisper-tiny", "rtx-3090", micro_batch=2, **asked).found
