@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 import perfpass
@@ -14,6 +15,7 @@ from perfpass.devices import device
 from perfpass.errors import ArgumentError
 from perfpass.interval import Interval
 from perfpass.predictors.training_step import replicas
+from perfpass.training.memory.dataset import load
 
 RUN = {"micro_batch": 32, "precision": "amp"}
 ASKED = "resnet18"
@@ -47,9 +49,29 @@ def test_a_run_adds_up(eight):
 def test_replicas_hold_buckets_and_buffers(eight):
     alone = eight.step.memory.in_use
     more = eight.memory_in_use_bytes.median - alone.median
-    assert more == pytest.approx(eight.gradient_bytes + replicas.COMMUNICATOR_BYTES[1])
-    highest = eight.gradient_bytes + replicas.COMMUNICATOR_BYTES[2]
+    _, middle, most = replicas.communicator_bytes(device("a100"), 8)
+    assert more == pytest.approx(eight.gradient_bytes + middle)
+    highest = eight.gradient_bytes + most
     assert eight.memory_in_use_bytes.high - alone.high == pytest.approx(highest)
+
+
+@pytest.mark.parametrize(("board", "network"), [(board, "resnet152-ddp-gpus") for board in ("h100", "h200", "l40s")])
+def test_what_nccl_holds_is_within_its_bounds_on_every_measured_board(board, network):
+    """A program on several boards, less the same network's on one at the same batch (milabench).
+
+    Of batches that leave room: on a full board the allocator gives back what workspaces left.
+    """
+    rows, _ = load()
+    own = rows.take(np.flatnonzero((rows.device == device(board).id) & (rows.batch <= 600)))
+    beside = own.measured - own.reserved
+    low, middle, high = replicas.communicator_bytes(device(board), 8)
+    more = [
+        float(np.median(beside[(own.bench == network) & (own.batch == n)]))
+        - float(np.median(beside[(own.bench == "lightning") & (own.batch == n)]))
+        for n in sorted(set(own.batch[own.bench == network]) & set(own.batch[own.bench == "lightning"]))
+    ]
+    assert more and all(low <= one <= high for one in more)
+    assert np.median(more) == pytest.approx(middle, rel=0.2)
 
 
 def test_more_devices_never_make_a_step_quicker():
@@ -188,6 +210,31 @@ def test_a_language_model_in_eager_pytorch_reads_as_many_tokens_as_in_a_framewor
         for more in ({}, {"sequence": 4096}, {"dims": {"sequence_length": 128}})
     )
     assert unstated == stated and short.median < stated.median
+
+
+def test_a_language_model_trains_as_usual_where_nobody_says_how():
+    """Eager PyTorch and a training framework take the same length, width and optimizer, and say what is not obvious."""
+    unstated = train_answer("gpt2", "a100", framework="eager").found
+    stated = train_answer(
+        "gpt2", "a100", framework="eager", sequence=1024, precision="amp_bf16", optimizer="adamw"
+    ).found
+    assert unstated.step_s == stated.step_s and not stated.notes
+    assert unstated.notes == (
+        "sequences of 1,024 tokens: gpt2 has no more positions",
+        "amp_bf16 and adamw, as language models are trained where nobody says otherwise",
+    )
+    assert train_answer("gpt2", "v100", framework="eager").found.step.workload["precision"] == "amp"
+    framework = train_answer("gpt2", "a100", samples=10).found
+    assert framework.recipe.sequence == 1024 and framework.tokens == 10 * 1024
+    assert unstated.notes[0] in framework.notes
+    longer = train_answer("gpt2", "a100", sequence=2048).found
+    assert longer.recipe.sequence == 2048
+    assert "gpt2 has 1,024 positions: it does not train on 2,048 tokens as it is" in longer.notes
+
+
+def test_the_length_of_another_network_is_a_size_of_its_input():
+    with pytest.raises(ArgumentError, match="give the length of its input as dims sequence=512"):
+        train_answer("t5-small", "a100", sequence=512)
 
 
 def test_an_encoder_decoder_trains_as_the_network_that_predict_reads():

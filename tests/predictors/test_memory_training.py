@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from perfpass.records.build import memory_benches, memory_events
 from perfpass.records.build.memory import same_program
 from perfpass.records.location import data_directory
 from perfpass.training.memory import fit
-from perfpass.training.memory.dataset import Rows
+from perfpass.training.memory.dataset import LAYERS, Rows, load
 
 MIB = 2.0**20
 
@@ -161,7 +163,6 @@ def test_programs_survive_a_file(tmp_path):
 
 
 def test_the_shipped_predictor_keeps_its_promise_on_networks_held_out():
-    from perfpass.training.memory.dataset import load
     from perfpass.training.memory.evaluate import judged, of_networks
     from perfpass.training.section import grade
 
@@ -171,6 +172,7 @@ def test_the_shipped_predictor_keeps_its_promise_on_networks_held_out():
         predicted, low, high = (values[kinds[name]] for values in figures)
         found = grade(predicted, rows.measured[kinds[name]], low, high)
         assert (found.rows, found.mape_pct <= mape, found.over_bound_pct <= 2.0) == (count, True, True)
+        assert found.coverage_pct >= 90.0
         # A board's bound is to be of use: programs without convolutions have no workspaces to allow for.
         products = kinds[name] & np.char.endswith(rows.kind.astype(str), "products")
         assert np.median(figures[2][products] / figures[0][products]) <= 1.2
@@ -190,6 +192,34 @@ def test_a_stem_of_convolutions_counts_where_its_library_leaves_workspaces(where
     assert convolves(device(where), convolutions, products) == counts
 
 
+@pytest.mark.parametrize("network", sorted({memory_benches.family(b) for b in memory_benches.BENCHES}))
+def test_a_networks_layers_are_those_of_its_modules(network):
+    bench = next(b for b in memory_benches.BENCHES.values() if b.model.endswith(f":{network}"))
+    if bench.model.startswith("transformers:"):
+        pytest.importorskip("transformers")
+    parts = list(memory_benches._built(*bench.model.split(":")).modules())
+    assert LAYERS[network] == (
+        sum(isinstance(part, torch.nn.modules.conv._ConvNd) for part in parts),
+        sum(isinstance(part, torch.nn.Linear) for part in parts),
+    )
+
+
+def test_a_program_may_hold_what_is_planned_and_no_more(programs):
+    predictor, report = MemoryPredictor.load(), allocators.caching(programs["resnet50"].at(128))
+    found = predictor.predict(report, device("h100-sxm5-80gb"), convolutional=True)
+    assert found.parts["workspace"] > 0
+    assert found.peak.low <= found.peak.median - found.parts["workspace"]
+
+
+def test_few_records_of_a_board_leave_a_part_of_what_boards_differ_by():
+    evaluate = importlib.import_module("perfpass.training.memory.evaluate")
+    rows, _ = load()
+    kept, predicted, _, high = evaluate._zero_shot(rows, 10, 0)
+    nvidia = dict(evaluate.judged(rows.take(kept)))["NVIDIA"]
+    assert np.mean(rows.measured[kept][nvidia] > high[nvidia]) <= 0.02
+    assert np.median(high[nvidia] / predicted[nvidia]) <= 1.2
+
+
 def test_the_upper_bound_lies_as_far_above_the_worst_network_as_that_above_the_next():
     predicted = np.full(30, 4.0 * 2**30)
     off = np.repeat([0.1, 0.2, 0.25], 10)  # of three networks, as shares of what is predicted and the floor
@@ -197,7 +227,7 @@ def test_the_upper_bound_lies_as_far_above_the_worst_network_as_that_above_the_n
     fields = dict.fromkeys(("bench", "family", "device", "kind"), names) | {"measured": predicted + off * 2 * predicted}
     blank = np.zeros(30)
     rows = Rows(**{name: fields.get(name, blank) for name in Rows.__dataclass_fields__})
-    assert fit.bounds(predicted, rows)[1] == pytest.approx(0.30)
+    assert fit.bounds(predicted, predicted, rows)[1] == pytest.approx(0.30)
 
 
 def test_parts_sum_to_the_peak_and_unknown_boards_are_wider(programs):

@@ -65,7 +65,9 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--sharding", metavar="S", help="none, zero1, zero2, zero3 (FSDP); default: zero1, of networks none"
     )
-    command.add_argument("--sequence", type=whole_number, metavar="N", help="tokens (default: 4096)")
+    command.add_argument(
+        "--sequence", type=whole_number, metavar="N", help="tokens (default: 4096, or the model's positions)"
+    )
     command.add_argument(
         "--micro-batch", type=whole_number, metavar="N", help="sequences or samples at once (default: 1)"
     )
@@ -86,7 +88,9 @@ def add(commands: Any) -> None:
     command.add_argument("--attention", metavar="A", help="flash or unfused (default: flash)")
     command.add_argument("--loss", metavar="L", help="parallel, eager, fused, scripted (default: the framework's)")
     command.add_argument(
-        "--framework", metavar="F", help="megatron (default), torch, deepspeed, other; eager: as predict"
+        "--framework",
+        metavar="F",
+        help="megatron (default), torch, deepspeed, other; eager: as predict, in amp_bf16 with adamw",
     )
     command.add_argument("--lora-rank", type=whole_number, metavar="N", help="train adapters of this rank alone")
     command.add_argument("--lora-targets", type=texts, metavar="T,T", help="what they adapt (default: query,value)")

@@ -10,9 +10,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.deploy.train_arguments import check
-from perfpass.deploy.train_cost import TrainCost, train_cost
+from perfpass.deploy.train_cost import TrainCost, length_note, sequence_of, train_cost
 from perfpass.deploy.train_network import is_language_model, train_network_cost
+from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
+from perfpass.llm.architecture import LanguageModel
+from perfpass.llm.configuration import language_model
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -22,7 +25,6 @@ if TYPE_CHECKING:
     from perfpass.deploy.train_network_advice import NetworkLayouts
     from perfpass.devices import Device
 
-_SEQUENCE = 4096  # of `perfpass.train_cost`
 EAGER = "eager"  # a framework beside those of `perfpass.train_cost`: a language model is a network like any other
 _OF_NETWORKS = ("layout", "dims", "input_shape")
 _OF_BOTH = (
@@ -69,11 +71,12 @@ def train_answer(
 
     Raises ArgumentError for what has no meaning of the model, and what either function raises.
     """
-    of_language, asked = arguments(model, asked, named)
+    of_language, asked, said = arguments(model, device, asked, named)
     if not of_language:
         from perfpass.deploy.train_network_advice import train_network_advice
 
         network = train_network_cost(model, device, **asked)
+        network = replace(network, notes=(*said, *network.notes))
         wanted = advise or not network.fits
         return TrainAnswer(network, train_network_advice(model, device, first=network, **asked) if wanted else None)
     from perfpass.deploy.train_advice import train_advice
@@ -102,7 +105,7 @@ def train_layouts(
         raise ArgumentError(
             f"{named('search')} tries what {named('advise')} would change of one layout; give one of them"
         )
-    of_language, asked = arguments(model, asked, named)
+    of_language, asked, said = arguments(model, device, asked, named)
     asked.setdefault("gpus", 1)
     if asked.get("global_batch") is None:
         raise ArgumentError(
@@ -111,62 +114,91 @@ def train_layouts(
     if not of_language:
         from perfpass.deploy.train_network_advice import search_network_layouts
 
-        return search_network_layouts(model, device, **asked)
+        networks: NetworkLayouts = _noted(search_network_layouts(model, device, **asked), said, ())
+        return networks
     from perfpass.deploy.train_cost import search_layouts
 
-    found = search_layouts(model, device, **asked)
+    layouts: Layouts = _noted(search_layouts(model, device, **asked), (), notes)
+    return layouts
+
+
+def _noted(layouts: Any, before: Sequence[str], after: Sequence[str]) -> Any:
     best, others = (
-        tuple(replace(one, notes=(*one.notes, *notes)) for one in some) for some in (found.best, found.others)
+        tuple(replace(one, notes=(*before, *one.notes, *after)) for one in some)
+        for some in (layouts.best, layouts.others)
     )
-    return replace(found, best=best, others=others)
+    return replace(layouts, best=best, others=others)
 
 
-def arguments(model: Any, asked: dict[str, Any], named: Callable[[str], str] = str) -> tuple[bool, dict[str, Any]]:
-    """Whether ``model`` is a language model, and its function's arguments of what was ``asked`` of any model.
+def arguments(
+    model: Any, device: str | Device, asked: dict[str, Any], named: Callable[[str], str] = str
+) -> tuple[bool, dict[str, Any], tuple[str, ...]]:
+    """Whether ``model`` is a language model, its function's arguments of what was ``asked`` of any model, and what is
+    to be said of those that nobody gave.
 
     ``named``: what whoever asks calls an argument. Raises ArgumentError for what has no meaning of the model, and what
     reading it raises.
     """
+    said: tuple[str, ...] = ()
     asked = dict(asked)
     samples = _samples(asked.pop("samples", None), asked.pop("epochs", None), named)
     if samples is not None and "tokens" in asked:
         raise ArgumentError(f"{named('tokens')} and {named('samples')} both say how long the run is; give one of them")
     of_language = is_language_model(model)
     if eager := asked.get("framework") == EAGER:
-        samples = _as_network(asked, samples, named, _SEQUENCE if of_language else None)
+        samples, said = _as_network(model if of_language else None, device, asked, samples, named)
     if eager or not of_language:
+        if "sequence" in asked:
+            raise ArgumentError(
+                f"{named('sequence')} is of language models whose layouts are known, and {_called(model)} is read as "
+                f"any network: give the length of its input as {named('dims')} sequence={asked['sequence']}"
+            )
         others = [name for name in asked if name not in (*_OF_NETWORKS, *_OF_BOTH)]
         what = "in eager PyTorch has no layouts" if eager else "is no language model whose layouts are known"
         _refuse(asked, others, f"{_called(model)} {what}", named)
-        return False, asked if samples is None else asked | {"samples": samples}
+        return False, asked if samples is None else asked | {"samples": samples}, said
     _refuse(asked, _OF_NETWORKS, f"{_called(model)} is a language model, of given sizes", named)
     if "lora_targets" in asked:
         asked["lora_targets"] = tuple(asked["lora_targets"])
     if samples is not None:
-        asked["tokens"] = samples * asked.get("sequence", _SEQUENCE)
-    return True, asked
+        asked["tokens"] = samples * sequence_of(_read(model), asked.get("sequence"))
+    return True, asked, said
+
+
+def _read(model: Any) -> LanguageModel:
+    return model if isinstance(model, LanguageModel) else language_model(model)
 
 
 def _as_network(
-    asked: dict[str, Any], samples: float | None, named: Callable[[str], str], usual: int | None
-) -> float | None:
-    """Turns what was ``asked`` of a language model into the words of networks; returns the samples of the run.
+    of_language: Any, device: str | Device, asked: dict[str, Any], samples: float | None, named: Callable[[str], str]
+) -> tuple[float | None, tuple[str, ...]]:
+    """Turns what was ``asked`` of a model in eager PyTorch into the words of networks; returns the samples of the run,
+    and what is to be said of what was not asked.
 
-    ``usual``: tokens of a sequence where nobody says how many, None of a network that has none.
+    ``of_language``: a language model, which is trained as the frameworks train it where nobody says how (as many
+    tokens, products in bf16 beside weights in single precision, AdamW), None of another network.
     """
     check({name: asked[name] for name in ("sequence", "tokens") if asked.get(name) is not None})
     del asked["framework"]
     sequence, tokens = asked.pop("sequence", None), asked.pop("tokens", None)
-    dims = dict(asked.get("dims") or {})
-    if sequence is None and not any("sequence" in name for name in dims):
-        sequence = usual
+    dims, said = dict(asked.get("dims") or {}), list[str]()
+    if of_language is not None:
+        read, board = _read(of_language), find_device(device)
+        if not any("sequence" in name for name in dims):
+            said += length_note(read, sequence)
+            sequence = sequence_of(read, sequence)
+        usual = {"precision": "amp_bf16" if "bf16" in board.peak_flops else "amp", "optimizer": "adamw"}
+        taken = {name: value for name, value in usual.items() if asked.get(name) is None}
+        asked |= taken
+        if taken:
+            said.append(f"{' and '.join(taken.values())}, as language models are trained where nobody says otherwise")
     if sequence is not None:
         asked["dims"] = {"sequence": sequence} | dims
     if tokens is None:
-        return samples
+        return samples, tuple(said)
     if sequence is None:
         raise ArgumentError(f"{named('tokens')} of an eager step need its length; give {named('sequence')}")
-    return float(tokens / sequence)
+    return float(tokens / sequence), tuple(said)
 
 
 def _samples(samples: float | None, epochs: float | None, named: Callable[[str], str]) -> float | None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
 
 _MICRO_BATCHES = (1, 2, 4, 8)
+_SEQUENCE = 4096
 _MEMORY_PARTS = (
     ("weights", "weights"),
     ("gradients", "gradients"),
@@ -180,7 +181,7 @@ def train_cost(
     expert_tensor: int = 0,
     sharding: str | None = None,
     sharding_group: int = 0,
-    sequence: int = 4096,
+    sequence: int | None = None,
     micro_batch: int = 1,
     global_batch: int | None = None,
     precision: str | None = None,
@@ -207,6 +208,7 @@ def train_cost(
 
     ``model``: as for `perfpass.predict_llm`. ``sharding``: none, zero1 (default with replicas), zero2, zero3 (FSDP),
     over ``sharding_group`` ranks (0: all). ``expert_tensor``: ranks that share an expert (0: by ``expert``).
+    ``sequence``: tokens (default: 4,096, or as many as the model has positions, if those are fewer).
     ``global_batch``: sequences of a step (default: one micro-batch a replica). ``precision``: bf16 (default; fp16
     where the device has no bf16), fp16, fp8, nvfp4 (products alone; master copies in single precision), amp, bf16_true,
     fp32. ``framework``: megatron, torch, deepspeed, other, all with fused kernels; eager PyTorch's step is that of
@@ -239,7 +241,7 @@ def train_cost(
         },
         schedule=schedule,
         sharding=sharding,
-        batch=(micro_batch, global_batch, sequence),
+        batch=(micro_batch, global_batch, sequence_of(read, sequence)),
         precision=precision,
         recipe={
             "optimizer": optimizer,
@@ -272,7 +274,10 @@ def train_cost(
         region=region, carbon_intensity=carbon_intensity, pue=pue, price_table=price_table,
     )  # fmt: skip
     plain = (_FUSED,) if gpus == 1 and recipe.adapter is None else ()
-    notes = (*corrected, *(_UNSURE[name] for name in found.why), *plain, *_uncounted(recipe, framework), *cost.notes)
+    notes = (
+        *(*length_note(read, sequence), *corrected, *(_UNSURE[name] for name in found.why)),
+        *(*plain, *_uncounted(recipe, framework), *cost.notes),
+    )
     return TrainCost(
         model=read.name,
         device=board.id,
@@ -293,6 +298,21 @@ def train_cost(
     )
 
 
+def sequence_of(model: LanguageModel, given: int | None) -> int:
+    """Tokens of a sequence: those ``given``, else 4,096, or as many as ``model`` has positions, if those are fewer."""
+    return given or min(_SEQUENCE, model.max_positions or _SEQUENCE)
+
+
+def length_note(model: LanguageModel, given: int | None) -> tuple[str, ...]:
+    """What is to be said of `sequence_of`, if anything."""
+    tokens, most = sequence_of(model, given), model.max_positions
+    if given is None and tokens == most:
+        return (f"sequences of {tokens:,} tokens: {model.name} has no more positions",)
+    if 0 < most < tokens:
+        return (f"{model.name} has {most:,} positions: it does not train on {tokens:,} tokens as it is",)
+    return ()
+
+
 def _gradient_bytes(framework: str, precision: str, sharding: str | None) -> float | None:
     """Of an element, where it is not the precision's: DeepSpeed's BF16 optimizer (stages 0 and 1) adds gradients up in
     single precision beside those in halves (BLOOM's chronicles: "not sharded across gpus").
@@ -304,7 +324,7 @@ def _gradient_bytes(framework: str, precision: str, sharding: str | None) -> flo
 
 _FUSED = (
     "a training framework's step: norms, gates and loss are fused or compiled. Eager PyTorch, as `perfpass predict "
-    "--mode training` tells it, takes longer: --framework eager, with --precision amp and --optimizer adamw"
+    "--mode training` tells it, takes longer: --framework eager"
 )
 _UNSURE = {
     "vendor": "no training of a language model was measured on a board of this vendor, nor the watts of any step: the "
@@ -368,7 +388,7 @@ def _candidates(model: LanguageModel, board: Device, gpus: int, asked: dict[str,
     experts = powers(64) if model.is_mixture else [1]
     for tensor in choices("tensor", [n for n in powers(8) if n <= nvlink_domain(board, n)]):
         for pipeline in choices("pipeline", [p for p in powers(32) if p <= model.layer_count]):
-            for context in choices("context", powers(8) if asked.get("sequence", 4096) >= 16384 else [1]):
+            for context in choices("context", powers(8) if sequence_of(model, asked.get("sequence")) >= 16384 else [1]):
                 if gpus % (tensor * pipeline * context):
                     continue
                 data = gpus // (tensor * pipeline * context)

@@ -66,7 +66,7 @@ def held(
     change *= SLACK if gpu else 1.0
     beside = dict.fromkeys(("low", "median", "high"), change)
     if gpus > 1:
-        messages = replicas.held_bytes(mine.buckets)
+        messages = replicas.held_bytes(run.way.device, gpus, mine.buckets)
         beside = {name: value + messages[name] for name, value in beside.items()}
     memory = step.memory.in_use
     if any(beside.values()):

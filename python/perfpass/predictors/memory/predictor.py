@@ -128,12 +128,13 @@ class MemoryPredictor:
         parts["runtime"] = runtime
         median = sum(parts.values())
         low, high = (float(v) for v in self.manifest["bounds"][what])
+        planned = median - parts["workspace"]  # a program may take none
         width = median + FLOOR_BYTES
         seen = device.id in self.manifest["runtime_bytes"]
         extra = 0.0 if seen else float(self.manifest["unseen_device_bytes"][vendor(device)])
         reasons = [] if seen else [f"no memory on {device.name} to learn from; its context is that of other devices"]
         return PeakMemory(
-            Interval(median, max(0.0, median + low * width - extra), median + high * width + extra, "byte"),
+            Interval(median, max(0.0, planned + low * width - extra), median + high * width + extra, "byte"),
             parts,
             report.peak_reserved,
             report.peak_allocated,

@@ -40,9 +40,11 @@ _NODE = 8  # devices of a node that exchange by measured kernels
 _MEASURED_SHARE = 0.18  # the most that all-reduces take of a step among the pairs of runs
 # Of a step, that its backward pass is at least, behind which messages can hide.
 _BACKWARD_SHARE = 0.5
-# What a communicator of NCCL holds on a device: by hand, between its buffers (4 MiB for each channel and peer) and what
-# users see on nodes of eight; not graded.
-COMMUNICATOR_BYTES = (0.2 * 2**30, 0.5 * 2**30, 1.2 * 2**30)
+# GiB that a communicator of NCCL holds on a device: low, median, high. By pairs of milabench's programs on one board
+# and on all of a host's (ResNet-152): through the host 0.14 to 0.21 on an L40S (0.4 at its smallest batch), behind a
+# switch that adds up itself (NVLink SHARP, of Hopper and newer) 1.1 to 1.5 on an H100 and H200. Others by hand.
+_THROUGH_HOST, _ADDING_SWITCH, _OTHER_LINK = (0.1, 0.17, 0.5), (0.5, 1.3, 1.6), (0.2, 0.5, 1.6)
+_ADDS_IN_SWITCH = ("hopper", "blackwell")
 
 
 @dataclass(frozen=True)
@@ -181,11 +183,22 @@ def joined(*half_widths: float) -> float:
     return math.sqrt(sum(max(w, 0.0) ** 2 for w in half_widths))
 
 
-def held_bytes(gradient_bytes: float) -> Mapping[str, float]:
+def communicator_bytes(device: Device, devices: int) -> tuple[float, float, float]:
+    """Bytes that NCCL holds on each of so many devices that exchange gradients: low, median, high."""
+    found = _OTHER_LINK
+    if device.vendor == "NVIDIA" and not device.link_bytes_s(min(devices, _NODE)):
+        found = _THROUGH_HOST
+    elif device.architecture.lower().startswith(_ADDS_IN_SWITCH) and not (device.link_peers or device.link_group):
+        found = _ADDING_SWITCH
+    low, median, high = (gib * 2**30 for gib in found)
+    return low, median, high
+
+
+def held_bytes(device: Device, devices: int, gradient_bytes: float) -> Mapping[str, float]:
     """Bytes that a replica holds beside the step on one device: low, median, high.
 
     Gradients stand once more in the buckets (PyTorch's documentation of ``gradient_as_bucket_view``), which the upper
     two count, and NCCL holds buffers.
     """
-    low, median, high = COMMUNICATOR_BYTES
+    low, median, high = communicator_bytes(device, devices)
     return {"low": low, "median": median + gradient_bytes, "high": high + gradient_bytes}

@@ -10,7 +10,8 @@ import numpy as np
 
 from perfpass.devices import device
 from perfpass.graph import allocators
-from perfpass.predictors.memory.predictor import kind, vendor
+from perfpass.predictors.memory import predictor
+from perfpass.predictors.memory.predictor import kind
 from perfpass.records import schema
 from perfpass.records.build import memory_benches, memory_events
 from perfpass.records.build.memory import same_program
@@ -19,13 +20,23 @@ from perfpass.records.location import data_directory
 if TYPE_CHECKING:
     from perfpass.devices import Device
 
-_CONVOLUTIONAL = ("resnet", "convnext", "regnet", "focalnet")
-_STEM_ALONE = ("whisper",)  # two convolutions, before products
+# Convolutions and other products with weights of each network, as its modules are counted (`recorded.recorded`).
+LAYERS = {
+    "resnet50": (53, 1),
+    "resnet152": (155, 1),
+    "convnext_large": (40, 73),
+    "regnet_y_128gf": (140, 1),
+    "focalnet_base_lrf": (196, 1),
+    "bert": (0, 74),
+    "t5": (0, 97),
+    "reformer": (0, 34),
+    "whisper": (2, 26),
+}
 
 
 def convolves(network: str, on: Device) -> bool:
-    """Whether a network is one of convolutions on a device (`perfpass.predictors.memory.predictor.convolves`)."""
-    return network.startswith((*_CONVOLUTIONAL, *_STEM_ALONE) if vendor(on) == "amd" else _CONVOLUTIONAL)
+    """Whether a network of `LAYERS` is one of convolutions on a device, by the rule of predictions."""
+    return predictor.convolves(on, *LAYERS[network])
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,63 +32,71 @@ What ran must fit: of every record of an accelerator, whether `predict` says tha
 """
 
 
-def by_family(rows: Rows) -> np.ndarray:
-    """[N] predictions with each row's network held out."""
+def by_family(rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    """[N] predictions with each row's network held out, and the same without workspaces."""
     return _held_out(rows, rows.family)
 
 
 def of_networks(rows: Rows) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """[N] bytes predicted with each row's network held out, and their lower and upper bounds by the other networks."""
     found = by_family(rows)
-    return found, *_bounded(rows, found, rows.family)
+    return found[0], *_bounded(rows, *found, rows.family)
 
 
-def _held_out(rows: Rows, groups: np.ndarray) -> np.ndarray:
-    predicted = np.full(len(rows), np.nan)
+def _held_out(rows: Rows, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    predicted, planned = np.full((2, len(rows)), np.nan)
     for group in np.unique(groups):
         test = groups == group
-        predicted[test] = fit(rows.take(np.flatnonzero(~test))).predict(rows.take(np.flatnonzero(test)))
-    return predicted
+        fitted, part = fit(rows.take(np.flatnonzero(~test))), rows.take(np.flatnonzero(test))
+        predicted[test], planned[test] = fitted.predict(part), fitted.planned(part)
+    return predicted, planned
 
 
-def _bounded(rows: Rows, predicted: np.ndarray, groups: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """[N] bounds of every group from the ratios of the others of its kind."""
+def _bounded(
+    rows: Rows, predicted: np.ndarray, planned: np.ndarray, groups: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """[N] bounds of every group from the errors of the others of its kind."""
     low, high = predicted.copy(), predicted.copy()
     of = bound_groups(rows)
     for group in np.unique(groups):
         for name in np.unique(of):
             test = (groups == group) & (of == name)
             rest = np.flatnonzero((groups != group) & (of == name))
-            below, above = bounds(predicted[rest], rows.take(rest))
+            below, above = bounds(predicted[rest], planned[rest], rows.take(rest))
             width = predicted[test] + FLOOR_BYTES
-            low[test], high[test] = predicted[test] + below * width, predicted[test] + above * width
+            low[test], high[test] = planned[test] + below * width, predicted[test] + above * width
     return low, high
 
 
 def _zero_shot(rows: Rows, records: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Every device held out but for ``records`` of its rows: [M] rows judged, predictions and bounds."""
+    """Every device held out but for ``records`` of its rows: [M] rows judged, predictions and bounds.
+
+    How far devices lie apart is allowed for as what is left of it after so many records of the device's own.
+    """
     tested, predicted, low, high = [], [], [], []
     for name in np.unique(rows.device):
         here = np.flatnonzero(rows.device == name)
         order = np.random.default_rng(seed).permutation(here)
         given, test = order[:records], np.sort(order[records:])
+        if not len(test):
+            continue
         train = np.concatenate([np.flatnonzero(rows.device != name), given])
-        learned = rows.take(train)
+        learned, part = rows.take(train), rows.take(test)
         constants = fit(learned)
-        part = rows.take(test)
-        median = constants.predict(part)
+        median, planned = constants.predict(part), constants.planned(part)
         held_out = by_family(learned)
-        extra = 0.0 if records else constants.unseen[str(part.kind[0]).split()[0]][1]
-        of = bound_groups(learned)
-        for i, name in enumerate(bound_groups(part)):
-            same = np.flatnonzero(of == name) if (of == name).any() else np.arange(len(learned))
-            below, above = bounds(held_out[same], learned.take(same))
-            width = median[i] + FLOOR_BYTES
-            low.append(median[i] + below * width - extra)
-            high.append(median[i] + above * width + extra)
-        tested.append(test)
-        predicted.append(median)
-    return np.concatenate(tested), np.concatenate(predicted), np.array(low), np.array(high)
+        extra = constants.unseen[str(part.kind[0]).split()[0]][1] / np.sqrt(1.0 + records)
+        of, asked = bound_groups(learned), bound_groups(part)
+        for group in np.unique(asked):
+            test_of = asked == group
+            same = np.flatnonzero(of == group) if (of == group).any() else np.arange(len(learned))
+            below, above = bounds(held_out[0][same], held_out[1][same], learned.take(same))
+            width = median[test_of] + FLOOR_BYTES
+            tested.append(test[test_of])
+            predicted.append(median[test_of])
+            low.append(planned[test_of] + below * width - extra)
+            high.append(median[test_of] + above * width + extra)
+    return np.concatenate(tested), np.concatenate(predicted), np.concatenate(low), np.concatenate(high)
 
 
 def judged(rows: Rows) -> Iterator[tuple[str, np.ndarray]]:
@@ -131,9 +139,9 @@ def evaluate(folder: Path | None = None, seed: int = 0, *, quiet: bool = False) 
     section.add_worst_cases(_METRIC, "MiB", "network", cases, model[nvidia], measured[nvidia])
     section.add_points(_METRIC, "MiB", "network", list(rows.family), model, measured)
     folds = random_folds(len(rows), 5, seed)
-    kept = _held_out(rows, folds)
-    below, above = (v / _MIB for v in _bounded(rows, kept, folds))
-    kept = kept / _MIB
+    held_out = _held_out(rows, folds)
+    below, above = (v / _MIB for v in _bounded(rows, *held_out, folds))
+    kept = held_out[0] / _MIB
     for name, where in list(judged(rows))[:4]:
         args = (kept[where], measured[where], below[where], above[where])
         section.add(_METRIC, "random rows", "perfpass", name, *args)

@@ -41,13 +41,17 @@ class Constants:
     unseen: dict[str, tuple[float, float]]
     share: dict[str, float]
 
+    def planned(self, rows: Rows) -> np.ndarray:
+        """[N] bytes of a program that takes no workspaces."""
+        runtime = [
+            self.runtime.get(d, self.unseen[k.split()[0]][0]) for d, k in zip(rows.device, rows.kind, strict=True)
+        ]
+        return np.asarray(np.array(runtime) + rows.reserved)
+
     def predict(self, rows: Rows) -> np.ndarray:
         """[N] bytes."""
-        runtime = np.array(
-            [self.runtime.get(d, self.unseen[k.split()[0]][0]) for d, k in zip(rows.device, rows.kind, strict=True)]
-        )
         share = np.array([self.share.get(k, 0.0) for k in rows.kind])
-        return np.asarray(runtime + (1.0 + share) * rows.reserved)
+        return np.asarray(self.planned(rows) + share * rows.reserved)
 
 
 def fit(rows: Rows) -> Constants:
@@ -72,16 +76,24 @@ def fit(rows: Rows) -> Constants:
             rest = rows.measured[here] - np.array([runtime[d] for d in rows.device[here]])
             relative = weight[here] * rows.reserved[here] / rows.measured[here]
             share[name] = max(weighted_quantile(rest / rows.reserved[here] - 1.0, relative, 0.5), 0.0)
-    unseen: dict[str, tuple[float, float]] = {}
-    for vendor in ("nvidia", "amd"):
-        devices = sorted({d for d, k in zip(rows.device, rows.kind, strict=True) if k.startswith(vendor)})
-        values = np.array([runtime[d] for d in devices] or [0.0])
-        unseen[vendor] = (float(np.median(values)), float(np.ptp(values)))
-    if unseen["amd"][0] == 0.0:
-        unseen["amd"] = unseen["nvidia"]
-    if unseen["nvidia"][0] == 0.0:
-        unseen["nvidia"] = unseen["amd"]
-    return Constants(runtime, unseen, share)
+    return Constants(runtime, _unseen(rows, runtime), share)
+
+
+def _unseen(rows: Rows, runtime: Mapping[str, float]) -> dict[str, tuple[float, float]]:
+    """By vendor the runtime of a device that nobody measured, and how far devices lie apart.
+
+    What is not known of a vendor is that of the other: one device has a middle and no spread.
+    """
+    of = {vendor: [runtime[d] for d in sorted(set(rows.device[_is_of(rows, vendor)]))] for vendor in ("nvidia", "amd")}
+    most = max(of.values(), key=len)
+    return {
+        vendor: (float(np.median(found or most)), float(np.ptp(found if len(found) > 1 else most)))
+        for vendor, found in of.items()
+    }
+
+
+def _is_of(rows: Rows, vendor: str) -> np.ndarray:
+    return np.array([kind.startswith(vendor) for kind in rows.kind])
 
 
 @dataclass(frozen=True)
@@ -94,7 +106,7 @@ class Contexts:
 
 def nvidia_contexts(rows: Rows, constants: Constants) -> Contexts:
     """Those that steps say. With convolutions: of each family its smallest run, the middle of the families."""
-    nvidia = np.array([kind.startswith("nvidia") for kind in rows.kind])
+    nvidia = _is_of(rows, "nvidia")
     small = nvidia & (rows.reserved < _SMALL_BYTES) & ~np.char.endswith(rows.bench.astype(str), _OF_SEVERAL)
     convolving: dict[str, float] = {}
     for name in map(str, np.unique(rows.device[nvidia])):
@@ -106,18 +118,24 @@ def nvidia_contexts(rows: Rows, constants: Constants) -> Contexts:
     return Contexts({name: constants.runtime[name] for name in map(str, np.unique(rows.device[nvidia]))}, convolving)
 
 
-def bounds(predicted: np.ndarray, rows: Rows) -> tuple[float, float]:
-    """What to add to a prediction for its bounds, as shares of (prediction + `FLOOR_BYTES`), from networks held out.
+def bounds(predicted: np.ndarray, planned: np.ndarray, rows: Rows) -> tuple[float, float]:
+    """What bounds allow for, as shares of (prediction + `FLOOR_BYTES`), by [N] predictions of networks held out.
 
-    The upper one is by the networks' own 98th percentiles, since a network is off as a whole, so that rows of one vouch
-    for no other: as far above the largest of them as that is above the next (Robson and Whitlock, Biometrika 51, 1964:
-    the end of a distribution by its two largest values). The lower one holds 92 in 100 rows, every network and device
-    counting alike.
+    The upper one, above ``predicted``, is by the networks' own 98th percentiles on the device where each needs most,
+    since a network is off as a whole, so that rows of one vouch for no other, and boards take workspaces of their own:
+    as far above the largest of them as that is above the next (Robson and Whitlock, Biometrika 51, 1964: the end of a
+    distribution by its two largest values). The lower one is below ``planned``, what a program without workspaces has,
+    since they only add: it holds 92 in 100 rows, every network and device counting alike.
     """
-    off = (rows.measured - predicted) / (predicted + FLOOR_BYTES)
-    ends = sorted(float(np.quantile(off[rows.family == f], HIGH)) for f in np.unique(rows.family))
+    width = predicted + FLOOR_BYTES
+    off = (rows.measured - predicted) / width
+    ends = sorted(
+        max(float(np.quantile(off[here & (rows.device == d)], HIGH)) for d in np.unique(rows.device[here]))
+        for here in (rows.family == f for f in np.unique(rows.family))
+    )
     most = ends[-1] + (ends[-1] - ends[-2] if len(ends) > 1 else 0.0)
-    return min(0.0, weighted_quantile(off, family_weights(rows), LOW)), max(0.0, most)
+    least = weighted_quantile((rows.measured - planned) / width, family_weights(rows), LOW)
+    return min(0.0, least), max(0.0, most)
 
 
 def bound_groups(rows: Rows) -> np.ndarray:

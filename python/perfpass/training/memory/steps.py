@@ -14,8 +14,10 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.devices import device
+from perfpass.graph.table import Tables
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.memory import step
+from perfpass.predictors.memory.allocation import convolutional
 from perfpass.predictors.memory.allowance import driver_bytes
 from perfpass.predictors.way import Way
 from perfpass.predictors.workload import PRECISIONS
@@ -23,7 +25,6 @@ from perfpass.records import tables
 from perfpass.records.location import data_directory
 from perfpass.training import spread
 from perfpass.training.memory import measured_runs, ran_steps, runs
-from perfpass.training.memory.dataset import convolves
 from perfpass.training.memory.fit import HIGH, LOW
 from perfpass.training.section import Section
 from perfpass.training.spread import Errors
@@ -128,7 +129,7 @@ def _in_use(root: Path) -> Iterator[_Row]:
             "weight_bytes": table.statics["weight_bytes"],
             "backward_bytes": backward,
             "gradient_bytes": gradients,
-            "convolutional": float(convolves(network, on)),
+            "convolutional": float(convolutional(Tables.one(table))[0]),
         }
         way = Way(on, row.precision, optimizer=row.taken)
         yield _row("milabench", way, columns, row.peak_memory_bytes, beside + driver_bytes(on))

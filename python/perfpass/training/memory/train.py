@@ -17,13 +17,13 @@ def train(folder: Path | None = None, output: Path | None = None, *, seed: int =
     """Fit the constants to all recorded programs, their bounds to families held out, and write the artefact."""
     rows, _ = load(folder)
     constants = fit(rows)
-    held_out = by_family(rows)
+    predicted, planned = by_family(rows)
     of = bound_groups(rows)
     found = {}
     for name in map(str, np.unique(of)):
         here = np.flatnonzero(of == name)
         for kind in map(str, np.unique(rows.kind[here])):
-            found[kind] = bounds(held_out[here], rows.take(here))
+            found[kind] = bounds(predicted[here], planned[here], rows.take(here))
     measured = runs.load(folder)
     contexts = nvidia_contexts(rows, constants)
     manifest = {
