@@ -65,7 +65,7 @@ _OTHERS_TOKENS = 1_536
 # How transformers runs a layer's experts, by release (`looped`).
 _LOOPING, _AT_ONCE = ("transformers", "bitsandbytes"), ("gpt_oss", "llama4_text")
 _CHOSEN_SINCE, _GROUPED_SINCE = (4, 53), (5,)
-_EXPERTS_OF_HABIT, _UNCHOSEN = 8.0, 0.5
+_EXPERTS_OF_HABIT, _UNCHOSEN = 8.0, 0.4
 
 _PLAIN, _EAGER, _HALVES = Arithmetic(), Arithmetic(scores_kept=True), Arithmetic(half_sums=True)
 
@@ -201,7 +201,7 @@ def looped(batch: Batch, tokens: Number) -> Number:
 
     transformers loops over every expert up to 4.52, from 4.53 on over those that are chosen (modeling_qwen3_moe.py of
     4.51.3, 4.52.4, 4.53.3 and 4.57.1; gpt-oss has a product over all), from 5 on over none. An expert that nobody chose
-    costs its calls, which start no kernels: half, by hand.
+    costs its calls, which start no kernels: two fifths, by hand.
     """
     found = release(batch.runtime_version)
     counts = [(count, layer.experts) for count, layer in batch.model.layers if layer.experts]
@@ -368,6 +368,13 @@ class Engines:
         if engine.kind == "eager":
             own = self.named(name).layer_s
             reasons.append(f"the host's time counts, {own * 1e3:.2f} ms a layer and step; another host differs")
+        if (again := float(looped(batch, batch.sequences))) > 1.0:
+            reasons.append(
+                f"transformers {batch.runtime_version} runs a layer's experts one after another: "
+                f"{again:.1f} times the host's time of eight (present releases in groups)"
+            )
+        elif batch.model.is_mixture and name in _LOOPING and not batch.runtime_version:
+            reasons.append("a present release; up to 4.52 all experts of a layer are looped over (--runtime-version)")
         host = host_of(batch)
         left = "nothing is left to the host"
         if host != NOTHING:
