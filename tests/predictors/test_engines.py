@@ -125,6 +125,30 @@ def test_a_mixture_s_many_kernels_take_their_turns_in_one_graph(device, model, p
     assert 1 / found.token_s.median == pytest.approx(stated, rel=0.2)
 
 
+@pytest.mark.parametrize(("depth", "stated"), [(512, 133), (4096, 123)])
+def test_small_kernels_of_a_mixture_run_side_by_side_on_metal(depth, stated):
+    """Tokens/s of gpt-oss-20b by llama.cpp's pull request 16894; a dense model's 20 us a kernel said 51 and 50."""
+    found = ask("gpt-oss-20b", "apple-m2-ultra", "mxfp4", inputs=depth, outputs=32)
+    assert 1 / found.token_s.median == pytest.approx(stated, rel=0.2)
+    assert ask("llama-2-7b", "apple-m2-ultra", "q4_0", inputs=256, outputs=16).token_s.median > 1 / 100
+
+
+def test_releases_of_transformers_that_loop_over_experts_wait_for_their_host():
+    asked = {"runtime": "transformers", "precision": "bf16", "device": "h100", "inputs": 64, "outputs": 64}
+
+    def token_s(model, release, batch):
+        return ask(model, runtime_version=release, batch=batch, **asked).token_s.median
+
+    for model, batch in (("llama-3.1-8b", 8), ("gpt-oss-20b", 8)):
+        assert len({token_s(model, release, batch) for release in ("4.52.4", "4.57.1", "5.1", "")}) == 1
+    alone = [token_s("qwen3-30b-a3b", release, 1) for release in ("4.52.4", "4.53.0", "5.1", "")]
+    assert alone[0] > 4 * alone[1] and alone[1] == alone[2] == alone[3]
+    every, chosen, grouped = (token_s("qwen3-30b-a3b", release, 16) for release in ("4.52.4", "4.53.0", "5.1"))
+    assert every > chosen > 2 * grouped
+    said = ask("qwen3-30b-a3b", runtime_version="4.51.3", batch=1, **asked).support.reasons
+    assert any("one after another" in reason for reason in said)
+
+
 def test_experts_are_chosen_evenly_where_no_real_text_is_read():
     """llama-bench asks with random tokens; by the power law of servers a prompt reads fewer experts."""
     asked = {"runtime": "llama.cpp", "precision": "q4_k_m", "batch": 512, "input_tokens": 64, "output_tokens": 1}

@@ -431,6 +431,35 @@ def test_widths_of_a_source_come_from_the_others():
     assert (high[:50] < 1.0).all() and (low[:50] > -1.0).all()
 
 
+def test_a_token_of_what_was_not_measured_together_is_no_wider_for_a_far_set_up():
+    from perfpass.predictors.serving.widths import CAUSES, of_tokens
+
+    base = {cause: 0.0 for cause in CAUSES} | {"measurement": 1.0, "others": 1.0, "set-up": np.array([0.2, 1.7])}
+    assert of_tokens(base)["set-up"].tolist() == [0.2, 1.0] and of_tokens(base)["others"] == 0.0
+    for cause in ("model", "device", "pair"):
+        assert of_tokens({**base, cause: 1.0})["set-up"].tolist() == [0.0, 0.0]
+
+
+def test_a_limit_of_decoders_that_nobody_states_is_no_lack_of_their_steps():
+    from perfpass.training.serving.held_out import HeldOut, folds_of
+    from perfpass.training.serving.widths import held_out_errors
+
+    data = served()
+    fold = np.full(len(data), -1)
+    for number, found in enumerate(folds_of(data, "device unseen")):
+        fold[found.test] = number
+    none = {target: np.zeros(len(data)) for target in ("tpot", "ttft")}
+    held = HeldOut(none, fold, none)
+    shares = {}
+    for target in ("tpot", "ttft"):
+        errors, rows = held_out_errors(data, held, "device unseen", target)
+        lack = errors.lacks[:, errors.causes.index("unstated workers")]
+        stated = ~np.asarray(data.workloads.terms.unstated)[rows]
+        shares[target] = lack[stated & ~data.aggregated[rows]].mean()
+        assert (lack[~stated] == 1).all()
+    assert shares["tpot"] == 0 < shares["ttft"]
+
+
 def test_other_laboratories_are_asked_for_what_they_measured():
     from perfpass.training.serving import outside
 

@@ -19,6 +19,7 @@ from perfpass.devices import Device
 from perfpass.errors import ArtefactError
 from perfpass.llm.costs import GGUF_BITS, Number, Parallelism, Step
 from perfpass.llm.costs import peak_flops as unit_flops
+from perfpass.llm.serving import release
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.generation.features import COUNTED, ONE_SEQUENCE, Batch, Sizes, overflow
 from perfpass.predictors.generation.habits import NOTHING, Arithmetic, Habits, Host, Parts, parts_of
@@ -60,6 +61,11 @@ _MEASURED_TOKENS = {"llama.cpp": 65_536, "ktransformers": 32_768, "lmdeploy": 4_
 _MEASURED_TOKENS |= dict.fromkeys(("exllama", "exllamav2"), 2_048)
 _OTHERS_TOKENS = 1_536
 
+
+# How transformers runs a layer's experts, by release (`looped`).
+_LOOPING, _AT_ONCE = ("transformers", "bitsandbytes"), ("gpt_oss", "llama4_text")
+_CHOSEN_SINCE, _GROUPED_SINCE = (4, 53), (5,)
+_EXPERTS_OF_HABIT, _UNCHOSEN = 8.0, 0.4
 
 _PLAIN, _EAGER, _HALVES = Arithmetic(), Arithmetic(scores_kept=True), Arithmetic(half_sums=True)
 
@@ -189,11 +195,35 @@ def host_of(batch: Batch) -> Host:
     )
 
 
+def looped(batch: Batch, tokens: Number) -> Number:
+    """How many times as long as `Habits.experts_s`, which is of eight experts that tokens chose, the host takes for a
+    layer's experts in a step of ``tokens`` [N].
+
+    transformers loops over every expert up to 4.52, from 4.53 on over those that are chosen (modeling_qwen3_moe.py of
+    4.51.3, 4.52.4, 4.53.3 and 4.57.1; gpt-oss has a product over all), from 5 on over none. An expert that nobody chose
+    costs its calls, which start no kernels: two fifths, by hand.
+    """
+    found = release(batch.runtime_version)
+    counts = [(count, layer.experts) for count, layer in batch.model.layers if layer.experts]
+    if engine_of(batch) not in _LOOPING or found >= _GROUPED_SINCE or not counts or batch.model.model_type in _AT_ONCE:
+        return 1.0
+    layers = sum(count for count, _ in counts)
+    every = sum(count * e.count for count, e in counts) / layers
+    chosen = sum(n * e.count * (1.0 - (1.0 - e.active / e.count) ** np.asarray(tokens)) for n, e in counts) / layers
+    visited = chosen + (_UNCHOSEN * (every - chosen) if found < _CHOSEN_SINCE else 0.0)
+    return np.maximum(visited / _EXPERTS_OF_HABIT, 1.0)
+
+
 def token(batch: Batch, split: Parallelism, sequences: Number, depth: Number) -> Parts:
     """One token of each of ``sequences`` after ``depth`` others."""
     arithmetic = ENGINES[engine_of(batch)].arithmetic
     step = Step.of_decode(sequences, depth)
-    return parts_of(batch.model, batch.device, split, batch.precision, step, arithmetic, host_of(batch))
+    return _parts(batch, split, step, arithmetic)
+
+
+def _parts(batch: Batch, split: Parallelism, step: Step, arithmetic: Arithmetic) -> Parts:
+    found = parts_of(batch.model, batch.device, split, batch.precision, step, arithmetic, host_of(batch))
+    return replace(found, mixtures=found.mixtures * looped(batch, step.tokens))
 
 
 def prompt(batch: Batch, split: Parallelism, sequences: Number, past: float = 0.0) -> Steps:
@@ -204,7 +234,7 @@ def prompt(batch: Batch, split: Parallelism, sequences: Number, past: float = 0.
 
     def parts(length: int, before: float) -> Parts:
         step = Step.of_prefill(sequences, length, before)
-        return parts_of(batch.model, batch.device, split, batch.precision, step, arithmetic, host_of(batch))
+        return _parts(batch, split, step, arithmetic)
 
     whole, rest = divmod(tokens, piece)
     found = [(float(whole), parts(piece, past + (whole - 1) * piece / 2))]
@@ -264,7 +294,8 @@ class Engines:
         name = engine_of(batch)
         if batch.runtime not in ONE_SEQUENCE or batch.device.id in self.measured.get(name, {}).get("devices", ()):
             return ()
-        return stated(name.removeprefix(LLAMA_CPP), batch.device, packed=is_packed(batch.precision))
+        packed, mixture = is_packed(batch.precision), batch.model.is_mixture
+        return stated(name.removeprefix(LLAMA_CPP), batch.device, packed=packed, mixture=mixture)
 
     def named(self, name: str) -> Habits:
         """Of an engine by its name in ENGINES, its own or of those that it is like."""
@@ -337,6 +368,13 @@ class Engines:
         if engine.kind == "eager":
             own = self.named(name).layer_s
             reasons.append(f"the host's time counts, {own * 1e3:.2f} ms a layer and step; another host differs")
+        if (again := float(looped(batch, batch.sequences))) > 1.0:
+            reasons.append(
+                f"transformers {batch.runtime_version} runs a layer's experts one after another: "
+                f"{again:.1f} times the host's time of eight (present releases in groups)"
+            )
+        elif batch.model.is_mixture and name in _LOOPING and not batch.runtime_version:
+            reasons.append("a present release; up to 4.52 all experts of a layer are looped over (--runtime-version)")
         host = host_of(batch)
         left = "nothing is left to the host"
         if host != NOTHING:

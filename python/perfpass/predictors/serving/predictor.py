@@ -253,7 +253,8 @@ class ServingPredictor:
         support = _support(own.family, device, own.evidence, self._beyond(model, device, serving, memory.fits))
         support = replace(support, reasons=(*support.reasons, *layer_kinds.reasons(model)))
         for what, value, target in (("time per output token", tpot, "tpot"), ("time to first token", ttft, "ttft")):
-            said = width_words.reason(what, value, self.spread[target], own.lacks, widths.WORDS)
+            lacks = widths.of_tokens(own.lacks) if target == "tpot" else own.lacks
+            said = width_words.reason(what, value, self.spread[target], lacks, widths.WORDS)
             support = replace(support, reasons=(*support.reasons, *said))
         # Not by the first token: it waits for what others sent, which every laboratory does in its own way.
         support = replace(support, level=width_words.level_of(tpot, support.level))
@@ -338,7 +339,7 @@ class ServingPredictor:
         beyond = widths.doublings(self.known, model, serving, sizes)
         found = layer_kinds.wider_bounds(widths.bounds(median, self.spread["tpot"], lacks, beyond), model)
         first = Interval(float(median[0]), float(found.low[0]), float(found.high[0]), "s", COVERAGE)
-        said = width_words.reason("time of a step", first, self.spread["tpot"], lacks, widths.WORDS)
+        said = width_words.reason("time of a step", first, self.spread["tpot"], widths.of_tokens(lacks), widths.WORDS)
         return found, [*layer_kinds.reasons(model), *said]
 
     def _medians(

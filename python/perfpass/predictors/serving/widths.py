@@ -47,6 +47,8 @@ _RELEASED: Mapping[str, tuple[tuple[float, float], ...]] = {
     "sglang": ((1, 2024.0), (4, 2024.9), (5, 2025.5)),
 }
 OLDEST_YEAR = 2025.5
+# Lacks of a question whose model and device were not measured together.
+_APART = ("model", "device", "pair")
 _NO_WORK = ("output_length", "GPUs per replica")
 
 
@@ -131,6 +133,15 @@ def lacks(
     }
 
 
+def of_tokens(lacks: Mapping[str, np.ndarray | float]) -> dict[str, np.ndarray | float]:
+    """What a time per token lacks of `lacks`: it knows no queue. Where a model and a device were measured together,
+    their runs correct it, so that it counts how far the set-up is from theirs. Where not, the base answers alone, whose
+    error was found not to grow with that distance: what it lacks are the model and the device.
+    """
+    alone = sum((np.asarray(lacks[name]) for name in _APART), np.zeros(())) > 0
+    return {**lacks, "others": 0.0, "set-up": np.where(alone, 0.0, np.minimum(lacks["set-up"], 1.0))}
+
+
 def doublings(known: Measured, model: LanguageModel, serving: Serving, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
     """By how many doublings the sizes of N questions lie below those measured, and above, [N] each.
 
@@ -180,8 +191,8 @@ def bounds(
     requests wait for room.
     """
     below, above = beyond
-    if least is None:  # a token's time, which knows no queue
-        lacks = {**lacks, "others": 0.0}
+    if least is None:
+        lacks = of_tokens(lacks)
     fewer: dict[str, np.ndarray | float] = {"load": below, "waiting": 0.0}
     low, high = spread.bounds({**lacks, **fewer})[0], spread.bounds({**lacks, "load": above})[1]
     lowest = median * np.exp(low)

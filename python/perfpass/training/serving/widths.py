@@ -11,7 +11,7 @@ from perfpass.devices import device as find_device
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.serving.features import Neighbours, beside
 from perfpass.predictors.serving.predictor import TARGETS, ServingPredictor
-from perfpass.predictors.serving.widths import CAUSES
+from perfpass.predictors.serving.widths import CAUSES, of_tokens
 from perfpass.training import spread
 from perfpass.training.serving.dataset import Dataset
 from perfpass.training.serving.fit import SET_UP
@@ -73,9 +73,12 @@ def held_out_errors(
         lacks["precision"] = (~np.isin(precision[test], precision[fold.train])).astype(float)
         unseen = ~np.isin(device[test], device[fold.train])
         lacks["architecture"] = (unseen & ~np.isin(architecture[test], architecture[fold.train])).astype(float)
-        lacks["others"] = beside(data.workloads.terms.take(test)) if target == "ttft" else 0.0
+        lacks["others"] = beside(data.workloads.terms.take(test))
         lacks["split prefill"] = (~data.aggregated[test]).astype(float)
-        lacks["unstated workers"] = data.settings_unstated[test].astype(float)
+        # A decoder's limit makes requests wait for a place, not its steps longer.
+        unstated = data.settings_unstated if target == "ttft" else data.workloads.terms.unstated
+        lacks["unstated workers"] = unstated[test].astype(float)
+        lacks = lacks if target == "ttft" else of_tokens(lacks)
         parts.append(Errors.of(found.residual[target][test], lacks, f"{kind}:{number}"))
         rows.append(test)
     return Errors.joined(parts), np.concatenate(rows)
@@ -102,7 +105,8 @@ def graded(
 def outside_errors(found: Answers, target: str) -> Errors:
     """Errors of other laboratories."""
     columns: dict[str, Any] = {cause: np.array([lack[cause] for lack in found.lacks]) for cause in CAUSES}
-    columns |= {"waiting": 0.0} | ({} if target == "ttft" else {"others": 0.0})
+    columns |= {"waiting": 0.0}
+    columns = columns if target == "ttft" else of_tokens(columns)
     return Errors.of(np.log(found.measured_s / found.seconds), columns, found.source)
 
 
