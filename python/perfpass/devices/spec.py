@@ -183,8 +183,8 @@ class Device:
     def of_threads(self, threads: int) -> Device:
         """The CPU as a runtime of so many threads has it, each on a core of its own; itself where all have one.
 
-        Peaks, second caches and the power above idle are the cores' share, memory's bandwidth what they can ask for; the
-        last cache is all theirs. Raises DeviceError for a GPU, and for no thread or more than cores.
+        Peaks, second caches and the power above idle are the cores' share, memory's bandwidth what they can ask for;
+        the last cache is all theirs. Raises DeviceError for a GPU, and for no thread or more than cores.
         """
         if self.is_gpu:
             raise DeviceError(f"{self.name} is a GPU: a number of threads is of CPUs; leave {threads} out")

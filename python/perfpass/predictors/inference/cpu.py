@@ -152,7 +152,7 @@ class CpuPredictor:
         if way.runtime in ON_ONE_CORE or (cores := way.device.sm_count) <= MEASURED_CORES:
             return said
         return (
-            f"{said}; {cores} threads, one a core of one socket, by a law of how they wait for each other: no run of it "
+            f"{said}; {cores} threads, one a core of one socket, by a law of how they wait for each other: no run "
             f"had more than {MEASURED_CORES}, and the bounds allow for less with every doubling beyond"
         )
 

@@ -106,8 +106,8 @@ class Work:
 class Parts:
     """Seconds of R operators: ``row``, ``packing`` and ``issue`` of all executions, the rest of one.
 
-    ``alone`` on one core, by its ``compute`` and ``bytes``; ``spread`` over the cores that help (``used``, a logarithm),
-    of which ``waited`` for each other; ``shared`` by memory.
+    ``alone`` on one core, by its ``compute`` and ``bytes``; ``spread`` over the cores that help (``used``, a
+    logarithm), of which ``waited`` for each other; ``shared`` by memory.
     """
 
     row: np.ndarray
@@ -196,7 +196,7 @@ def work(tables: Tables, batch: np.ndarray, way: Way, widened: np.ndarray | floa
 
 
 def _figures(way: Way) -> tuple[int, float, float, float, float]:
-    """Cores in use, their clock in Hz, byte/s of memory that they and one alone can ask for, bytes of the last cache."""
+    """Cores in use, their clock in Hz, byte/s of memory that they and one alone ask for, bytes of the last cache."""
     device = way.device
     cores = 1 if way.runtime in ON_ONE_CORE else max(device.sm_count, 1)
     clock = device.base_clock_hz or device.clock_hz or _UNSTATED_CLOCK_HZ
