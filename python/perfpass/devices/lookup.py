@@ -63,11 +63,11 @@ def device(name: str | Device) -> Device:
     if sliced and (split := re.match(_MIG_SUFFIX, name.strip())):
         return device(split["parent"]).mig_slice(split["profile"])
     if sliced and (split := re.match(_THREADS_SUFFIX, name.strip())):
-        return device(split["cpu"]).of_threads(int(split["threads"]))
-    if name.strip().lower() in HOST_NAMES:
-        from perfpass.devices.host import host
-
-        return host()
+        whole = _host(split["cpu"]) or _find(split["cpu"])
+        if whole is not None:  # else the number belongs to something else: "cudnn:8500"
+            return whole.of_threads(int(split["threads"]))
+    if (machine := _host(name)) is not None:
+        return machine
     if sliced and re.search(_EMPTY_PROFILE, name.strip()):
         raise DeviceError(
             f"{name!r} names no MIG profile or no device; write DEVICE:PROFILE (a100:1g.5gb) for a slice, and the "
@@ -83,6 +83,15 @@ def device(name: str | Device) -> Device:
             f"{user_folder()}, in PERFPASS_DEVICES or by --device-file adds one (docs/reference/devices.md)"
         )
     return found
+
+
+def _host(name: str) -> Device | None:
+    """The CPU of this machine where that is asked."""
+    if name.strip().lower() not in HOST_NAMES:
+        return None
+    from perfpass.devices.host import host
+
+    return host()
 
 
 def catalogue() -> tuple[Device, ...]:
