@@ -15,7 +15,7 @@ from perfpass import devices
 from perfpass.devices import PRECISIONS, catalogue, device, lookup, shipped
 from perfpass.devices.host import host
 from perfpass.devices.sheet import device_sheet
-from perfpass.devices.spec import UNREAD
+from perfpass.devices.spec import CORE_BYTES_PER_CYCLE, UNREAD
 from perfpass.devices.toml_file import read
 from perfpass.errors import ArgumentError, DeviceError, FileError, FormatError, LimitError, PerfPassError
 from perfpass.predictors.way import Way
@@ -433,6 +433,29 @@ def test_a_device_that_replaces_a_shipped_one_of_its_id_is_no_surprise(tmp_path)
 @pytest.mark.parametrize("name", ["a100:", "a100: ", "a100/", "A100 MIG", "a100:::", ":1g.5gb", ":a100", "a100:-"])
 def test_a_slice_without_a_profile_is_not_the_whole_gpu(name):
     with pytest.raises(DeviceError, match="names no MIG profile or no device"):
+        device(name)
+
+
+@pytest.mark.parametrize("name", ["epyc-9654:32", "AMD EPYC 9654:32", "epyc-9654:32 threads", "epyc-9654:32c"])
+def test_a_number_of_threads_is_so_many_cores_of_a_cpu(name):
+    whole, found = device("epyc-9654"), device(name)
+    assert (found.id, found.sm_count, found.parent) == ("epyc-9654:32", 32, "epyc-9654")
+    assert found.peak_flops["fp32"] == pytest.approx(whole.peak_flops["fp32"] / 3)
+    assert (found.l3_bytes, found.memory_bytes) == (whole.l3_bytes, whole.memory_bytes)
+    assert "32 of its 96 cores" in found.read_as
+    assert device("epyc-9654:96") == whole
+
+
+def test_few_threads_ask_for_less_than_all_of_the_memorys_bandwidth():
+    whole = device("epyc-9654")
+    bandwidth = [whole.of_threads(n).memory_bandwidth_bytes_s for n in (1, 2, 48, 96)]
+    assert bandwidth[0] == CORE_BYTES_PER_CYCLE * whole.base_clock_hz
+    assert bandwidth == sorted(bandwidth) and bandwidth[-1] == whole.memory_bandwidth_bytes_s
+
+
+@pytest.mark.parametrize("name", ["epyc-9654:0", "epyc-9654:97", "a100-80gb:4"])
+def test_threads_that_are_not_there_are_refused_with_what_is(name):
+    with pytest.raises(DeviceError, match=r"ask for 1 to 96|is a GPU"):
         device(name)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import fields, replace
 
 import numpy as np
@@ -126,6 +127,52 @@ def test_more_cores_are_used_in_onnxruntime_and_not_in_tvm():
 
     assert 0.5 < on("onnxruntime", 2) / on("onnxruntime", 1) < 0.65
     assert on("tvm", 2) == on("tvm", 1)
+
+
+@settings(deadline=None, max_examples=30)
+@given(network=networks(), runtime=st.sampled_from(("onnxruntime", "torch")), counts=st.sets(st.integers(1, 64)))
+def test_no_more_threads_make_a_network_slower(network, runtime, counts):
+    cpu, made, one = device("epyc-7742"), tables(*network), np.ones(1)
+    told = [TIMES.seconds(made, one, Way(cpu.of_threads(n), runtime=runtime)).total[0] for n in sorted(counts)]
+    assert all(more <= fewer * (1 + 1e-12) for fewer, more in itertools.pairwise(told))
+
+
+def test_small_operators_gain_less_from_threads_than_large_ones_and_none_gains_all():
+    cpu, one = device("xeon-platinum-8280"), np.ones(1)
+
+    def gained(rows, count):
+        made = tables(["conv"] * count, [1] * count, [rows] * count, [64] * count, [576] * count, [9] * count)
+        alone, all_of_them = (
+            TIMES.seconds(made, one, Way(cpu.of_threads(n), runtime="onnxruntime")).total[0] for n in (1, 28)
+        )
+        return alone / all_of_them
+
+    small, large = gained(rows=49, count=100), gained(rows=100_000, count=2)
+    assert small < 4.0 and 12.0 < large < 28.0
+
+
+def test_what_no_formula_by_operators_answers_waits_for_its_threads_too():
+    cpu = device("xeon-platinum-8280")
+    made = tables(["conv"] * 50, [1] * 50, [196] * 50, [256] * 50, [256] * 50, [1] * 50)
+    runs = Runs(made, np.array([1]), *(np.ones(1) for _ in range(7)))
+
+    def told(threads, runtime="onnxruntime"):
+        way = Way(cpu.of_threads(threads), precision="int8", runtime=runtime)
+        return AnalyticPredictor.load().columns(runs, way)[0]["latency_ms"][0]
+
+    assert 1.0 < told(1) / told(28) < 14.0
+    assert told(1, "tvm") == told(28, "tvm")
+
+
+def test_threads_beyond_those_of_any_run_are_said_and_widen_the_upper_bound_more():
+    cpu = device("xeon-platinum-8280")
+    few, _ = estimates(Way(cpu.of_threads(2), runtime="onnxruntime"))
+    many, notes = estimates(Way(cpu, runtime="onnxruntime"))
+    assert few < many
+    assert any("28 threads" in reason and "more than 2" in reason for reason in notes.reasons(0))
+    spread = CpuPredictor.load()._spread["onnxruntime"]
+    at = spread.causes.index("cores")
+    assert spread.high[at] > spread.low[at]
 
 
 def estimates(way):

@@ -179,10 +179,12 @@ CpuTime cpu_of(const Object& o, const Families& families) {
   t.tensors = c.number("tensors"), t.elementwise = c.number("elementwise"), t.weights = c.number("weights");
   t.memory = c.number("memory"), t.packing = c.number("packing"), t.issue = c.number("issue");
   t.call = c.number("call"), t.sets = c.number("sets"), t.inner = c.number("inner"), t.tile = c.number("tile");
-  t.ragged = c.number("ragged"), t.cores = c.number("cores");
-  t.flops = o.positive("flops"), t.per_cycle = o.positive("per_cycle");
+  t.ragged = c.number("ragged"), t.cores = c.number("cores"), t.sync = c.number("sync");
+  t.flops = o.positive("flops"), t.clock_hz = o.positive("clock_hz");
   t.memory_bytes_s = o.positive("memory_bytes_s"), t.cache_bytes = o.positive("cache_bytes");
-  t.lost = o.number("lost"), t.least_s = o.positive("least_s"), t.smoothness = o.positive("smoothness");
+  t.core_memory_bytes_s = o.positive("core_memory_bytes_s"), t.log_cores = o.number("log_cores");
+  if (!(t.log_cores >= 0)) refuse(o.path("log_cores"), "below 0");
+  t.least_s = o.positive("least_s"), t.smoothness = o.positive("smoothness");
   t.function_flops = o.number("function_flops"), t.sets_bytes = o.positive("sets_bytes");
   t.line_bytes = o.positive("line_bytes"), t.ways = o.positive("ways"), t.lanes = o.positive("lanes");
   // They divide whole numbers.

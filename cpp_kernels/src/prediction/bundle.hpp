@@ -50,8 +50,9 @@ struct CpuTime {
   Flags streamed, convolution, pointwise, tiled, strided, unscheduled;
   Flags functions, folded;  // [operators]
   bool ragged_rows, pixels;
-  double tensors, elementwise, weights, memory, packing, issue, call, sets, inner, tile, ragged, cores;  // constants
-  double flops, per_cycle, memory_bytes_s, cache_bytes, lost, least_s, smoothness, function_flops;
+  double tensors, elementwise, weights, memory, packing, issue, call, sets, inner, tile, ragged, cores, sync;  // constants
+  double flops, clock_hz, memory_bytes_s, core_memory_bytes_s, cache_bytes, log_cores;
+  double least_s, smoothness, function_flops;
   double sets_bytes, line_bytes, ways, lanes;
 };
 

@@ -102,6 +102,14 @@ Tile tile_of(const CpuTime& t, const OperatorTable& table, std::size_t r, std::s
 /// Share that a cache does not hold of `ratio` times its size.
 double missed(double ratio) { return ratio * ratio / (1.0 + ratio * ratio); }
 
+constexpr double kLn2 = 0.6931471805599453;
+
+/// Logarithm of the cores on which `alone` seconds of one take least.
+double cores_that_help(const CpuTime& t, double alone) {
+  const double gained = std::max(1.0 - t.cores, 1e-3);
+  return std::clamp((std::log(gained * kLn2 * alone) - t.sync) / gained, 0.0, t.log_cores);
+}
+
 }  // namespace
 
 PricedRun priced(const CpuTime& t, const Families& families, const OperatorTable& table, std::int64_t batch) {
@@ -117,7 +125,6 @@ PricedRun priced(const CpuTime& t, const Families& families, const OperatorTable
     streamed += weights[r] * times[r];
     found.eight_bits |= table.op[r] == kEightBits;
   }
-  const double lost_cores = std::exp(t.cores * t.lost);
   double sum = 0.0, issued = 0.0, unscheduled = 0.0;
   for (std::size_t r = 0; r < size; ++r) {
     const std::size_t f = family[r];
@@ -135,17 +142,20 @@ PricedRun priced(const CpuTime& t, const Families& families, const OperatorTable
     }
     const double flops = f == t.function ? t.function_flops * static_cast<double>(table.output_elements[r])
                                          : static_cast<double>(table.flops[r]);
-    const double lost = lost_cores * times[r];
-    const double compute = flops / t.flops * std::exp(slow) / std::exp(t.rate[f]) * lost;
-    const double tensors = t.pointwise[f] ? 0.0 : moved / t.per_cycle,
-                 elementwise = t.pointwise[f] ? moved / t.per_cycle : 0.0;
-    const double memory =
-        (weights[r] * missed(streamed / t.cache_bytes) + moved * missed(moved / t.cache_bytes)) / t.memory_bytes_s;
-    const double bytes = tensors / std::exp(t.tensors) * lost + elementwise / std::exp(t.elementwise) * lost +
-                         weights[r] / t.per_cycle / std::exp(t.weights) * lost + memory / std::exp(t.memory) * lost;
+    const double compute = flops / t.flops * std::exp(slow) / std::exp(t.rate[f]);
+    const double tensors = t.pointwise[f] ? 0.0 : moved / t.clock_hz,
+                 elementwise = t.pointwise[f] ? moved / t.clock_hz : 0.0;
+    const double from_memory = weights[r] * missed(streamed / t.cache_bytes) + moved * missed(moved / t.cache_bytes);
+    const double bytes = tensors / std::exp(t.tensors) + elementwise / std::exp(t.elementwise) +
+                         weights[r] / t.clock_hz / std::exp(t.weights) +
+                         from_memory / t.core_memory_bytes_s / std::exp(t.memory);
+    const double alone = smooth_maximum(compute, std::max(bytes, t.least_s), t.smoothness);
+    const double used = cores_that_help(t, alone);
+    const double spread = alone * std::exp((t.cores - 1.0) * used) + std::exp(t.sync) * used / kLn2;
+    const double shared = from_memory / t.memory_bytes_s / std::exp(t.memory);
     const double packing = (t.convolution[f] ? weights[r] : 0.0) / t.memory_bytes_s * times[r] * std::exp(t.packing);
     const double issue = times[r] * std::exp(t.issue);
-    const double row = smooth_maximum(compute, std::max(bytes, t.least_s), t.smoothness) + packing + issue;
+    const double row = smooth_maximum(spread, shared, t.smoothness) * times[r] + packing + issue;
     sum += row, issued += issue;
     if (t.unscheduled[f]) unscheduled += row;
   }

@@ -28,6 +28,8 @@ from perfpass.devices.toml_file import HOST_NAMES, read
 from perfpass.errors import ArgumentError, DeviceError
 
 _MIG_SUFFIX = r"(?i)^(?P<parent>.+?)(?:[:/]|\s+MIG\s+)(?P<profile>\d+g\.\S+)$"
+# A CPU and how many threads a runtime has there: "cpu:16", "EPYC 9654:32 threads".
+_THREADS_SUFFIX = r"(?i)^(?P<cpu>.+?):(?P<threads>\d{1,4})\s*(?:t|threads?|c|cores?)?$"
 # A name that asks for a slice and does not say which.
 _EMPTY_PROFILE = r"(?i)^[\W_]*[:/]|[:/][\W_]*$|\bMIG[\W_]*$"
 # A name has one of these where it speaks of a slice.
@@ -43,9 +45,10 @@ _added: dict[str, Device] = {}
 
 
 def device(name: str | Device) -> Device:
-    """The device of a name, id or alias, of a name with a MIG profile, or the CPU of this machine.
+    """The device of a name, id or alias, of one with a MIG profile or a number of threads, or this machine's CPU.
 
-    "a100-sxm4-80gb", "NVIDIA A100-SXM4-80GB", "A100 80GB", "a100-80gb:1g.10gb", "A100-SXM4-80GB/1g.10gb", "cpu". A name
+    "a100-sxm4-80gb", "NVIDIA A100-SXM4-80GB", "A100 80GB", "a100-80gb:1g.10gb", "A100-SXM4-80GB/1g.10gb", "cpu",
+    "epyc-9654:16" (a runtime of 16 threads there). A name
     that several products share ("a100") gives the documented default and says so in ``notes``; so do the instance type
     of a cloud ("g5.xlarge") and a number of devices ("8x A100 80GB"), which give one of the GPUs meant. Raises
     DeviceError with the nearest names for an unknown one, and FormatError for a broken device file of the user.
@@ -59,10 +62,12 @@ def device(name: str | Device) -> Device:
     sliced = any(sign in name.lower() for sign in _SLICED)
     if sliced and (split := re.match(_MIG_SUFFIX, name.strip())):
         return device(split["parent"]).mig_slice(split["profile"])
-    if name.strip().lower() in HOST_NAMES:
-        from perfpass.devices.host import host
-
-        return host()
+    if sliced and (split := re.match(_THREADS_SUFFIX, name.strip())):
+        whole = _host(split["cpu"]) or _find(split["cpu"])
+        if whole is not None:  # else the number belongs to something else: "cudnn:8500"
+            return whole.of_threads(int(split["threads"]))
+    if (machine := _host(name)) is not None:
+        return machine
     if sliced and re.search(_EMPTY_PROFILE, name.strip()):
         raise DeviceError(
             f"{name!r} names no MIG profile or no device; write DEVICE:PROFILE (a100:1g.5gb) for a slice, and the "
@@ -78,6 +83,15 @@ def device(name: str | Device) -> Device:
             f"{user_folder()}, in PERFPASS_DEVICES or by --device-file adds one (docs/reference/devices.md)"
         )
     return found
+
+
+def _host(name: str) -> Device | None:
+    """The CPU of this machine where that is asked."""
+    if name.strip().lower() not in HOST_NAMES:
+        return None
+    from perfpass.devices.host import host
+
+    return host()
 
 
 def catalogue() -> tuple[Device, ...]:

@@ -24,13 +24,16 @@ IDLE_SHARE_CPU = 0.25
 # (14.56 GiB of a T4, 44.4 of an L40S, 21.99 of an A10G, 22.38 of a P40, 11.17 of half a K80).
 INLINE_ECC_SHARE = 1 / 16
 
+# Bytes of memory a cycle that one core of a CPU can ask for, however many channels there are.
+CORE_BYTES_PER_CYCLE = 8.0
+
 # How the title of a source begins where none was opened: the figure is from general knowledge.
 UNREAD = "not read again"
 
 
 @dataclass(frozen=True)
 class Device:
-    """One accelerator, one slice of it, or one CPU.
+    """One accelerator, one slice of it, one CPU, or some of its cores.
 
     ``peak_flops`` maps a precision of ``PRECISIONS`` to dense FLOP/s (OP/s for int8) at boost clock, of the tensor
     cores where the device has them, accumulating in fp32. ``sm_count`` counts streaming multiprocessors, compute units
@@ -175,6 +178,38 @@ class Device:
             aliases=(),
             estimated=tuple(dict.fromkeys((*self.estimated, "power_limit_w", "idle_power_w"))),
             notes=(*self.notes, "power figures are the slice's share of SMs; the driver has no limit per instance"),
+        )
+
+    def of_threads(self, threads: int) -> Device:
+        """The CPU as a runtime of so many threads has it, each on a core of its own; itself where all have one.
+
+        Peaks, second caches and the power above idle are the cores' share, memory's bandwidth what they can ask for;
+        the last cache is all theirs. Raises DeviceError for a GPU, and for no thread or more than cores.
+        """
+        if self.is_gpu:
+            raise DeviceError(f"{self.name} is a GPU: a number of threads is of CPUs; leave {threads} out")
+        if not 1 <= threads <= self.sm_count:
+            raise DeviceError(
+                f"{self.name} has {self.sm_count} cores, got {threads} threads; two threads of a core share its units: "
+                f"ask for 1 to {self.sm_count}"
+            )
+        if threads == self.sm_count:
+            return self
+        share, clock = threads / self.sm_count, self.base_clock_hz or self.clock_hz
+        asked = threads * CORE_BYTES_PER_CYCLE * clock or self.memory_bandwidth_bytes_s
+        one = "1 thread on 1" if threads == 1 else f"{threads} threads on {threads}"
+        return replace(
+            self,
+            id=f"{self.id}:{threads}",
+            peak_flops={p: rate * share for p, rate in self.peak_flops.items()},
+            memory_bandwidth_bytes_s=min(self.memory_bandwidth_bytes_s, asked),
+            l2_bytes=int(self.l2_bytes * share),
+            sm_count=threads,
+            power_limit_w=self.idle_power_w + (self.power_limit_w - self.idle_power_w) * share,
+            parent=self.id,
+            aliases=(),
+            estimated=tuple(dict.fromkeys((*self.estimated, "power_limit_w"))),
+            read_as=f"{self.read_as or self.name}, {one} of its {self.sm_count} cores",
         )
 
     def to_dict(self) -> dict[str, Any]:

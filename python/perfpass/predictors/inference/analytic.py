@@ -21,7 +21,7 @@ from perfpass.graph import OPERATOR_CLASSES
 from perfpass.predictors.calibration import schedules as tuned
 from perfpass.predictors.estimate import Bounds, Columns, Estimate, Estimates, Notes, Runs
 from perfpass.predictors.inference import cpu_halves
-from perfpass.predictors.inference.cpu_operators import CpuTimes
+from perfpass.predictors.inference.cpu_operators import CpuTimes, on_cores
 from perfpass.predictors.inference.engines import ENGINES, EngineTimes
 from perfpass.predictors.inference.operators import (
     FAMILIES,
@@ -313,6 +313,8 @@ def _row_ms(tables: Tables, way: Way) -> np.ndarray:
         depthwise = families(table, way) == FAMILIES.index("conv_depthwise")
         peak = np.where(depthwise, np.minimum(peak, most), np.minimum(peak, tiles))
     compute = np.asarray(table.flops, dtype=np.float64) / (peak * COMPUTE_EFFICIENCY[device.kind])
+    if device.kind == "cpu":
+        compute = on_cores(compute * max(device.sm_count, 1), way)
     traffic = np.add(table.bytes_read, table.bytes_written, dtype=np.float64)
     memory = traffic / (device.memory_bandwidth_bytes_s * MEMORY_EFFICIENCY[device.kind])
     seconds = np.where(np.asarray(table.view) == 0, np.maximum(compute, memory), 0.0)

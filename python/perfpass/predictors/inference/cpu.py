@@ -33,7 +33,7 @@ NAME = "cpu"
 # the runtime itself takes, that of products without a schedule, whether cores beside the first were free, the CPU, and
 # more cores than were measured.
 CAUSES = ("network", "host", "unscheduled", "parallel", "machine", "cores")
-_MEASURED_CORES = 2
+MEASURED_CORES = 2
 # What a runtime without measurements may be quicker or slower than the one that stands in for it: a factor of 2, by
 # hand. PyTorch's eager operators, which fuse nothing, take 1.6 to 4.2 times ONNX Runtime's time on 80 % of networks.
 _UNMEASURED = float(np.log(2.0))
@@ -148,7 +148,13 @@ class CpuPredictor:
     def _said(self, way: Way) -> str:
         known = way.on_measured_cpu(self._machines)
         rest = "one machine of 2 cores" if known else "another CPU alone"
-        return f"{way.runtime} on a CPU: time by its operators, as {self._corpus['networks']} networks took on {rest}"
+        said = f"{way.runtime} on a CPU: time by its operators, as {self._corpus['networks']} networks took on {rest}"
+        if way.runtime in ON_ONE_CORE or (cores := way.device.sm_count) <= MEASURED_CORES:
+            return said
+        return (
+            f"{said}; {cores} threads, one a core of one socket, by a law of how they wait for each other: no run "
+            f"had more than {MEASURED_CORES}, and the bounds allow for less with every doubling beyond"
+        )
 
     def for_core(self, way: Way) -> dict[str, Any]:
         """Time, widths and words of ``way`` as numbers and texts (cpp_kernels/src/prediction)."""
@@ -162,14 +168,14 @@ class CpuPredictor:
 
     @staticmethod
     def lacks(found: Seconds, way: Way, machines: list[str] | tuple[str, ...]) -> np.ndarray:
-        """[N, CAUSES]; half-widths grow by so much for every doubling of cores."""
+        """[N, CAUSES]; half-widths grow by so much for every doubling of cores beyond those of any run."""
         one = np.ones(len(found.total))
-        doublings = max(0.0, float(np.log2(max(way.device.sm_count, 1) / _MEASURED_CORES)))
+        doublings = max(0.0, float(np.log2(max(way.device.sm_count, 1) / MEASURED_CORES)))
         parallel = float(way.device.sm_count > 1 and way.runtime not in ON_ONE_CORE)
         unknown = float(not way.on_measured_cpu(machines))
         return np.column_stack(
             [one, found.host / found.total, found.unscheduled]
-            + [one * lack for lack in (parallel, unknown, unknown * doublings**2)]
+            + [one * lack for lack in (parallel, unknown, doublings**2)]
         )
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:

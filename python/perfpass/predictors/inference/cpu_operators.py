@@ -4,6 +4,10 @@ Every operator takes the slower of its arithmetic (a share of the device's peak,
 tensors from the caches and weights from memory where those of all layers exceed the last cache. All terms grow with the
 batch, so that the time does. Constants were fitted on one CPU (perfpass.training.inference.cpu); another one enters by
 its own peak, clock, caches, bandwidth and cores.
+
+n cores divide an operator's time w on one by n^(1 - c) and wait for each other s log2(n), the depth of a tree of them
+(Mellor-Crummey and Scott, 1991). It runs on as many as help, as runtimes do that give a thread no less than a grain of
+work; so the time does not grow with the cores. Memory's bandwidth is there once.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from perfpass.devices.spec import CORE_BYTES_PER_CYCLE
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.late import dataclass
@@ -33,10 +38,10 @@ FAMILY = {name: i for i, name in enumerate(FAMILIES)}
 # to pack a convolution's weights; seconds an operator and a call; how arithmetic without a schedule slows with the
 # length of a column over the lines of the cache that it can use ("sets"), and once it does not fit ("inner"); how
 # products slow with the lanes that TVM's tiles leave unused, and where a tile is no vector's size; what of the cores is
-# lost, as an exponent.
+# lost, as an exponent, and the seconds that an operator waits for each doubling of its cores ("sync").
 TERMS = (
     "tensors", "elementwise", "weights", "memory", "packing", "issue", "call",
-    "sets", "inner", "tile", "ragged", "cores",
+    "sets", "inner", "tile", "ragged", "cores", "sync",
 )  # fmt: skip
 SLOWING = ("sets", "inner", "tile", "ragged")
 NAMES = (*FAMILIES, *TERMS)
@@ -63,7 +68,6 @@ _FOLDED = [i for i, name in enumerate(OPERATORS) if name in ("batch_norm", "relu
 _TRANSPOSED = OPERATORS.index("conv_transpose")
 EIGHT_BITS = OPERATORS.index("quantized_matmul")
 _LEAST_S = 1e-18  # of an operator without work
-_CORE_BYTES_PER_CYCLE = 8.0  # of memory, that one core can ask for
 _UNSTATED_CLOCK_HZ = 2.5e9  # of a device file that has none
 # Bytes that a first cache's sets span (64 sets of 64 bytes on x86 of 2006 to 2026), and its ways (8 to 12).
 _SETS_BYTES, _LINE_BYTES, _WAYS = 4096, 64, 12
@@ -75,10 +79,11 @@ _FUNCTION_FLOPS = 4.0  # of an exponential or the like, an element
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What R operators have to do, as seconds where every constant is 1; ``times`` [R] counts their executions.
+    """What R operators have to do once, as seconds of one core where every constant is 1; ``times`` [R] counts their
+    executions.
 
     ``sets`` and ``inner`` [R] are logarithms that slow what has no schedule, ``tile`` and ``ragged`` [R] those that
-    slow products; ``lost`` that of the cores in use.
+    slow products; ``cores`` that of the cores in use. ``shared`` [R]: what memory needs however many cores ask.
     """
 
     family: np.ndarray
@@ -88,21 +93,31 @@ class Work:
     elementwise: np.ndarray
     weights: np.ndarray
     memory: np.ndarray
+    shared: np.ndarray
     packing: np.ndarray
     sets: np.ndarray
     inner: np.ndarray
     tile: np.ndarray
     ragged: np.ndarray
-    lost: float | np.ndarray
+    cores: float | np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
 class Parts:
-    """Seconds of R operators, executions included: ``row`` without issuing, and what limits it [R] each."""
+    """Seconds of R operators: ``row``, ``packing`` and ``issue`` of all executions, the rest of one.
+
+    ``alone`` on one core, by its ``compute`` and ``bytes``; ``spread`` over the cores that help (``used``, a
+    logarithm), of which ``waited`` for each other; ``shared`` by memory.
+    """
 
     row: np.ndarray
     compute: np.ndarray
     bytes: Mapping[str, np.ndarray]
+    alone: np.ndarray
+    used: np.ndarray
+    waited: np.ndarray
+    spread: np.ndarray
+    shared: np.ndarray
     packing: np.ndarray
     issue: np.ndarray
 
@@ -145,8 +160,7 @@ def work(tables: Tables, batch: np.ndarray, way: Way, widened: np.ndarray | floa
     """
     table, device, family = tables.table, way.device, families(tables, batch, way)
     widened = cpu_halves.widened(way.precision) if widened is None else widened
-    every = max(device.sm_count, 1)
-    cores, clock, memory, cache = _figures(way)
+    cores, clock, memory, alone, cache = _figures(way)
     times = np.where(np.asarray(table.view) == 0, tables.count, 0.0)
     if _folds(way):
         times = np.where(np.isin(table.op, _FOLDED), 0.0, times)
@@ -162,31 +176,32 @@ def work(tables: Tables, batch: np.ndarray, way: Way, widened: np.ndarray | floa
         _FUNCTION_FLOPS * np.asarray(table.output_elements, dtype=np.float64),
         np.asarray(table.flops, dtype=np.float64),
     )
-    per_cycle = cores * clock
+    missed = weights * _missed(of_graph / cache) + moved * _missed(moved / cache)
     return Work(
         family=family,
         times=times,
-        compute=flops / (device.peak_flops["fp32"] * cores / every),
-        tensors=np.where(_POINTWISE[family], 0.0, moved * widened) / per_cycle,
-        elementwise=np.where(_POINTWISE[family], moved * widened, 0.0) / per_cycle,
-        weights=weights / per_cycle,
-        memory=(weights * _missed(of_graph / cache) + moved * _missed(moved / cache)) / memory,
+        compute=flops / (device.peak_flops["fp32"] / max(device.sm_count, 1)),
+        tensors=np.where(_POINTWISE[family], 0.0, moved * widened) / clock,
+        elementwise=np.where(_POINTWISE[family], moved * widened, 0.0) / clock,
+        weights=weights / clock,
+        memory=missed / alone,
+        shared=missed / memory,
         packing=np.where(_CONVOLUTION[family], weights, 0.0) / memory,
         sets=np.where(strided, 0.5 * np.log1p(over**2), 0.0),
         inner=np.where(strided, over**4 / (1.0 + over**4), 0.0),
         tile=np.where(_TILED[family] & tiled, tile, 0.0),
         ragged=np.where(_TILED[family] & tiled, ragged, 0.0),
-        lost=float(np.log(cores)),
+        cores=float(np.log(cores)),
     )
 
 
-def _figures(way: Way) -> tuple[int, float, float, float]:
-    """Cores in use, their clock in Hz, byte/s of memory that they can ask for, and bytes of the last cache."""
+def _figures(way: Way) -> tuple[int, float, float, float, float]:
+    """Cores in use, their clock in Hz, byte/s of memory that they and one alone ask for, bytes of the last cache."""
     device = way.device
     cores = 1 if way.runtime in ON_ONE_CORE else max(device.sm_count, 1)
     clock = device.base_clock_hz or device.clock_hz or _UNSTATED_CLOCK_HZ
-    memory = min(device.memory_bandwidth_bytes_s, cores * _CORE_BYTES_PER_CYCLE * clock)
-    return cores, clock, memory, float(max(device.l3_bytes, device.l2_bytes, 1 << 20))
+    memory, alone = (min(device.memory_bandwidth_bytes_s, n * CORE_BYTES_PER_CYCLE * clock) for n in (cores, 1))
+    return cores, clock, memory, alone, float(max(device.l3_bytes, device.l2_bytes, 1 << 20))
 
 
 def _folds(way: Way) -> bool:
@@ -248,18 +263,40 @@ def parts(done: Work, constants: np.ndarray, way: Way | None = None) -> Parts:
         return float(constants[TERM[name]])
 
     slowed = np.exp(sum(at(name) * getattr(done, name) for name in SLOWING))
-    lost = np.exp(at("cores") * done.lost) * done.times
     shares = np.exp(constants[: len(FAMILIES)])
-    compute = done.compute * slowed / shares[done.family] * lost
+    compute = done.compute * slowed / shares[done.family]
     if way is not None and way.precision != "fp32":
         compute = compute * cpu_halves.over_fp32(way, FAMILIES, shares)[done.family]
-    each = {
-        name: getattr(done, name) / np.exp(at(name)) * lost for name in ("tensors", "elementwise", "weights", "memory")
-    }
-    moved = sum(each.values())
-    row = smooth_maximum(compute, np.maximum(moved, _LEAST_S))
+    each = {name: getattr(done, name) / np.exp(at(name)) for name in ("tensors", "elementwise", "weights", "memory")}
+    alone = smooth_maximum(compute, np.maximum(sum(each.values()), _LEAST_S))
+    used, waited, spread = _spread(alone, done.cores, constants)
+    shared = done.shared / np.exp(at("memory"))
+    row = smooth_maximum(spread, shared) * done.times
     packing = done.packing * done.times * np.exp(at("packing"))
-    return Parts(row, compute, each, packing, done.times * np.exp(at("issue")))
+    issue = done.times * np.exp(at("issue"))
+    return Parts(row, compute, each, alone, used, waited, spread, shared, packing, issue)
+
+
+def _spread(
+    alone: np.ndarray, cores: np.ndarray | float, constants: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """[R] logarithm of the cores, at most ``cores`` (a logarithm), on which ``alone`` [R] seconds of one take least;
+    seconds that these wait for each other, and those that it takes there.
+
+    Of w / n^a + s log2(n) the least has n^a = a w ln(2) / s.
+    """
+    lost, sync = float(constants[TERM["cores"]]), float(constants[TERM["sync"]])
+    gained = max(1.0 - lost, 1e-3)
+    used = np.clip((np.log(gained * np.log(2.0) * alone) - sync) / gained, 0.0, cores)
+    waited = np.exp(sync) * used / np.log(2.0)
+    return used, waited, alone * np.exp((lost - 1.0) * used) + waited
+
+
+def on_cores(alone: np.ndarray, way: Way) -> np.ndarray:
+    """[R] seconds on the cores of ``way`` that help of operators that take ``alone`` [R] on one."""
+    runtime = way.as_measured.runtime
+    constants = CpuTimes.load().constants[runtime if runtime in RUNTIMES else "torch"]
+    return _spread(np.maximum(alone, _LEAST_S), float(np.log(_figures(way)[0])), constants)[2]
 
 
 @dataclass(frozen=True, eq=False)
@@ -288,9 +325,9 @@ class CpuTimes:
 
     def for_core(self, way: Way) -> dict[str, Any]:
         """What `seconds` reads of ``way``, as numbers (cpp_kernels/src/prediction/cpu.cpp)."""
-        constants, cores, clock, memory, cache_bytes = self.constants[way.runtime], *_figures(way)
+        constants, cores, clock, memory, alone, cache_bytes = self.constants[way.runtime], *_figures(way)
         unscheduled = {"tvm": UNSCHEDULED, "relax": _PLAIN}.get(way.runtime, ())
-        every, operators_of = max(way.device.sm_count, 1), np.arange(len(OPERATORS))
+        operators_of = np.arange(len(OPERATORS))
         return {
             "rate": constants[: len(FAMILIES)],
             "constants": {name: constants[TERM[name]] for name in TERMS},
@@ -304,11 +341,12 @@ class CpuTimes:
             "folded": np.isin(operators_of, _FOLDED if _folds(way) else []),
             "ragged_rows": way.runtime == "tvm",
             "pixels": way.runtime == "relax",
-            "flops": way.device.peak_flops["fp32"] * cores / every,
-            "per_cycle": cores * clock,
+            "flops": way.device.peak_flops["fp32"] / max(way.device.sm_count, 1),
+            "clock_hz": clock,
             "memory_bytes_s": memory,
+            "core_memory_bytes_s": alone,
             "cache_bytes": cache_bytes,
-            "lost": np.log(cores),
+            "log_cores": np.log(cores),
             "least_s": _LEAST_S,
             "smoothness": SMOOTHNESS,
             "function_flops": _FUNCTION_FLOPS,
