@@ -118,6 +118,8 @@ def test_what_is_not_counted_is_said():
 
     assert not notes(lora_rank=8)
     assert not notes(lora_rank=8, frozen="nf4")
+    assert "bf16_true" in notes(framework="torch", precision="bf16")
+    assert "bf16_true" not in notes(framework="torch", precision="bf16_true") + notes(framework="torch", lora_rank=8)
     assert "unpacking" in notes(lora_rank=8, frozen="int8") and "DoRA" in notes(lora_rank=8, dora=True)
     assert "gradients" in notes(offload="optimizer")
     assert "gradients" not in notes(offload="optimizer", framework="torch")
