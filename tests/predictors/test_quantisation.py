@@ -55,6 +55,12 @@ def test_networks_and_language_models_know_one_anothers_names_of_weights_in_fewe
         assert named_precision(ours) == named_precision(theirs)
 
 
+def test_a_network_in_pytorch_wholly_in_8_bits_names_weights_alone():
+    for precision, runtime, said in (("fp8", "torch", True), ("int8", "tensorrt", False), ("bf16", "torch", False)):
+        one = perfpass.predict(LLAMA, "h100", precision=precision, runtime=runtime)
+        assert any("w8a16" in reason for reason in one.support.reasons) == said
+
+
 def test_products_in_8_bits_on_a_cpu_are_as_they_were_measured():
     how = {"device": "xeon-platinum-8380", "runtime": "onnxruntime", "batch": 1}
     model = str(EXAMPLES / "vit_base_patch16_224.onnx")

@@ -324,7 +324,7 @@ def _uncounted(recipe: Recipe, framework: str) -> Iterator[str]:
         yield "Megatron-LM leaves weights and gradients on the device; they are counted on the host, as with DeepSpeed"
     if framework == "torch" and recipe.precision in ("bf16", "fp16") and recipe.adapter is None:
         yield (
-            "counted with a master copy and gradients in fp32; trainers that load and update weights in bf16 alone "
+            "counted with a master copy and sums in fp32; trainers that load and update weights in bf16 alone "
             "(transformers' Trainer, torchtune) hold less than half of these states: --precision bf16_true"
         )
     if recipe.adapter and recipe.adapter.frozen == "int8":

@@ -71,6 +71,24 @@ def measured(scheme: str, way: Way) -> bool:
     return scheme == "w8a8" and way.device.kind == "cpu" and way.runtime == "onnxruntime"
 
 
+def no_engine(way: Way) -> str:
+    """What to ask for instead, for the support of a network in PyTorch that is wholly in 8 bits; else empty.
+
+    Libraries beside PyTorch (torchao, quanto, bitsandbytes) store weights in 8 bits and compute in 16 unless asked for
+    more, so that activations keep 16 bits and time is not saved.
+    """
+    if (
+        way.precision not in ("int8", "fp8")
+        or way.runtime not in ("torch", "torch.compile")
+        or way.device.kind == "cpu"
+    ):
+        return ""
+    return (
+        f"{way.precision} is everything in 8 bits, as an engine has it; PyTorch's quantised weights alone are w8a16, "
+        "with products in 8 bits too w8a8"
+    )
+
+
 def sentence(scheme: str, found: Quantised, way: Way) -> str:
     """What was assumed, for the support."""
     bits = f"weights of {found.products} products in {BITS[scheme]} bits"

@@ -78,6 +78,11 @@ class Workload:
         return Way(device, self.precision, self.runtime, self.layout, self.optimizer, cuda_graph=self.cuda_graph)
 
 
+def own_name(precision: Any) -> Any:
+    """A precision by the name that PRECISIONS has for it; what is none of them, as it is."""
+    return _PRECISION_ALIASES.get(precision, precision) if isinstance(precision, str) else precision
+
+
 def check(
     device: Device,
     *,
@@ -99,7 +104,7 @@ def check(
     _one_of("mode", mode, ("inference", "training"))
     if mode == "inference" and optimizer is not None:
         raise ArgumentError(f"optimizer {optimizer!r} needs mode='training'; inference has none")
-    precision = _PRECISION_ALIASES.get(precision, precision) if isinstance(precision, str) else precision
+    precision = own_name(precision)
     _one_of("precision", precision, tuple(PRECISIONS))
     _one_of("runtime", runtime, RUNTIMES)
     _one_of("layout", layout, LAYOUTS)
