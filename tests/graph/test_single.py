@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+import perfpass
 from perfpass import _core
 from perfpass.graph import OpGraph, costs, liveness, quantised, single
 from perfpass.graph.joined import Part, joined
+from perfpass.search import Scorer
 
 
 def _two_products() -> OpGraph:
@@ -54,3 +56,16 @@ def test_marks_survive_joining_and_quantisation():
     # Weights that were quantised are in no floating type any more.
     packed = quantised.quantised(marked, 8, alone=True).graph
     assert liveness.plan(single.kept(packed), float_as="float16").weight_bytes == 2 * 256 * (256 + 2 * 2)
+
+
+def test_many_models_at_once_are_planned_as_one_is():
+    graph = _two_products()
+    marked = replace(graph, single=single.all_of(graph))
+    memory = {}
+    for of, name in ((graph, "plain"), (marked, "marked")):
+        one = perfpass.predict(of, "a100", precision="fp16").memory.in_use.median
+        many = Scorer("a100", precision="fp16").score([of]).peak_memory_bytes.median[0]
+        assert many == pytest.approx(one)
+        memory[name] = one
+    assert memory["marked"] > memory["plain"]
+    assert not single.keeps("fp16", "torch", "training") and not single.keeps("amp", "torch", "inference")

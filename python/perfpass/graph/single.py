@@ -35,6 +35,11 @@ def all_of(graph: OpGraph) -> frozenset[int]:
     return frozenset(t for t in range(graph.tensor_count) if int(graph.tensor_dtype[t]) in _FLOATING)
 
 
+def keeps(precision: str, runtime: str, mode: str) -> bool:
+    """Whether a run keeps what its libraries mark: PyTorch's inference in fp16. Engines choose types by themselves."""
+    return mode == "inference" and precision == "fp16" and runtime in ("torch", "torch.compile")
+
+
 def kept(graph: OpGraph) -> OpGraph:
     """``graph`` whose `OpGraph.single` tensors have 4 bytes an element whatever floating tensors are counted as."""
     held = {t for t in graph.single if int(graph.tensor_dtype[t]) in _FLOATING}

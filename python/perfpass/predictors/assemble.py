@@ -447,7 +447,7 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
     workload = check(target, runtime=runtime, **how)
     rewritten = None if workload.quantised is None else quantisation.rewritten(graph, workload.quantised)
     graph = graph if rewritten is None else rewritten.graph
-    if workload.precision == "fp16" and graph.single and runtime in ("torch", "torch.compile"):
+    if single.keeps(workload.precision, runtime, workload.mode):
         graph = single.kept(graph)
     plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime))
     return PlannedRun(
