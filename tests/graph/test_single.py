@@ -13,11 +13,11 @@ from perfpass.graph.joined import Part, joined
 from perfpass.search import Scorer
 
 
-def _two_products() -> OpGraph:
+def _two_products(n: int = 256) -> OpGraph:
     b = _core.GraphBuilder()
-    x = b.add_tensor("x", "float32", [4, 256], "input")
-    first, second = (b.add_tensor(f"layer.{n}.weight", "float32", [256, 256], "weight") for n in ("wi", "wo"))
-    y, z = (b.add_tensor(name, "float32", [4, 256], "activation") for name in "yz")
+    x = b.add_tensor("x", "float32", [4, n], "input")
+    first, second = (b.add_tensor(f"layer.{of}.weight", "float32", [n, n], "weight") for of in ("wi", "wo"))
+    y, z = (b.add_tensor(name, "float32", [4, n], "activation") for name in "yz")
     b.add_node("dense", "linear", "wi", {"transpose_b": 1}, [x, first], [y])
     b.add_node("dense", "linear", "wo", {"transpose_b": 1}, [y, second], [z])
     return OpGraph(b.finish([x], [z]))
@@ -59,7 +59,7 @@ def test_marks_survive_joining_and_quantisation():
 
 
 def test_many_models_at_once_are_planned_as_one_is():
-    graph = _two_products()
+    graph = _two_products(8192)
     marked = replace(graph, single=single.all_of(graph))
     memory = {}
     for of, name in ((graph, "plain"), (marked, "marked")):
