@@ -112,6 +112,20 @@ def test_offloading_fits_more_and_costs_what_the_link_and_the_host_take():
     assert fast < slow
 
 
+def test_plain_pytorch_in_16_bits_names_the_training_without_a_master_copy():
+    def asked(**how):
+        return train_cost("llama-3.2-1b", "h100", sequence=1024, framework="torch", **how)
+
+    mixed, alone = asked(precision="bf16"), asked(precision="bf16_true")
+    assert any("bf16_true" in note for note in mixed.notes)
+    assert not any("bf16_true" in note for note in (*alone.notes, *asked(lora_rank=8).notes))
+    states = [
+        sum(getattr(of.predicted.memory.stages[0], name) for name in ("weights", "gradients", "master", "moments"))
+        for of in (mixed, alone)
+    ]
+    assert states[1] < 0.5 * states[0]
+
+
 def test_what_is_not_counted_is_said():
     def notes(**asked):
         return " ".join(train_cost("llama-3.2-1b", "h100", sequence=8192, **asked).notes)

@@ -50,6 +50,18 @@ def test_products_do_the_same_work_on_weights_of_fewer_bits(bits):
     assert ("matmul_nbits" if bits == 4 else "quantized_matmul") in names
 
 
+def test_weights_alone_in_8_bits_leave_inputs_and_convolutions_as_they_are():
+    graph = _layers()
+    alone, both = quantised(graph, 8, alone=True), quantised(graph, 8)
+    assert alone.products == both.products == 2
+    scales = (512 * 256 + 1000 * 512) // BLOCK
+    before, after = _totals(graph), _totals(alone.graph)
+    assert after["macs"] == before["macs"]
+    assert after["weight_bytes"] == _totals(both.graph)["weight_bytes"] + 2 * scales
+    assert "matmul_nbits" in {OPERATORS[i] for i in alone.graph.op}
+    assert quantised(network(width=32), 8, alone=True).products == 0
+
+
 def test_a_weight_that_an_embedding_reads_too_stays():
     found = quantised(_layers(tied=True), 8)
     assert found.products == 1

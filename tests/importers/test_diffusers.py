@@ -207,3 +207,51 @@ def test_a_whole_pipeline_is_not_trained(tmp_path):
     """A step of training runs the denoiser once; the pipeline's 7 with its decoder would be told hundreds of GB."""
     with pytest.raises(UnsupportedError, match=r"runs its denoiser 7 times.*give the denoiser alone"):
         perfpass.predict(pipeline(tmp_path), "rtx-4090", mode="training", assume={"steps": 7})
+
+
+def test_a_decoder_that_its_pipeline_upcasts_is_planned_in_fp32_where_the_rest_is_in_fp16(tmp_path):
+    first, second = dict(CLIP, projection_dim=16), dict(CLIP, projection_dim=16)
+    unet = UNET | {
+        "cross_attention_dim": 64,
+        "addition_embed_type": "text_time",
+        "addition_time_embed_dim": 8,
+        "projection_class_embeddings_input_dim": 16 + 6 * 8,
+    }
+    parts = {
+        "text_encoder": ("transformers", "CLIPTextModel", first),
+        "text_encoder_2": ("transformers", "CLIPTextModelWithProjection", second),
+        "unet": ("diffusers", "UNet2DConditionModel", unet),
+    }
+    found = {}
+    for upcast in (True, False):
+        vae = {"vae": ("diffusers", "AutoencoderKL", VAE | {"force_upcast": upcast})}
+        folder = tmp_path / str(upcast)
+        folder.mkdir()
+        path = pipeline(folder, parts | vae, "StableDiffusionXLPipeline")
+        found[upcast] = {p: perfpass.predict(str(path), "a100", precision=p) for p in ("fp16", "bf16")}
+    alive = {(up, p): one.memory.alive.median for up, of in found.items() for p, one in of.items()}
+    assert alive[True, "fp16"] > 1.2 * alive[False, "fp16"]
+    assert alive[True, "bf16"] == alive[False, "bf16"] == alive[False, "fp16"]
+    assert any("in fp32 beside fp16" in reason for reason in found[True]["fp16"].support.reasons)
+    assert not any("in fp32 beside fp16" in reason for reason in found[True]["bf16"].support.reasons)
+
+
+def test_t5_keeps_a_product_in_fp32_beside_fp16():
+    t5 = {
+        "model_type": "t5",
+        "architectures": ["T5EncoderModel"],
+        "d_model": 64,
+        "d_kv": 16,
+        "d_ff": 256,
+        "num_layers": 2,
+        "num_heads": 4,
+        "vocab_size": 500,
+        "feed_forward_proj": "gated-gelu",
+    }
+    graph = perfpass.load(t5)
+    names = sorted(graph.string(int(graph.tensor_name[t])) for t in graph.single)
+    assert names == [f"encoder.block.{n}.layer.1.DenseReluDense.wo.weight" for n in range(2)]
+    half, brain = (
+        perfpass.predict(t5, "a100", precision=p).breakdown["memory_bytes"]["weights"] for p in ("fp16", "bf16")
+    )
+    assert half - brain == 2 * 2 * 64 * 256

@@ -20,13 +20,14 @@ LLAMA = str(EXAMPLES / "llama_1b_prefill.onnx")
 @pytest.fixture(scope="module")
 def found():
     how = {"device": "a100", "runtime": "torch"}
-    return {p: perfpass.predict(LLAMA, precision=p, **how) for p in ("fp16", "w8a8", "w4a16")}
+    return {p: perfpass.predict(LLAMA, precision=p, **how) for p in ("fp16", "w8a8", "w8a16", "w4a16")}
 
 
 def test_weights_take_the_memory_of_their_bits(found):
     held = {p: one.breakdown["memory_bytes"]["weights"] for p, one in found.items()}
     assert held["w8a8"] < 0.65 * held["fp16"]
     assert held["w4a16"] < 0.45 * held["fp16"]
+    assert held["w8a8"] < held["w8a16"] < 0.65 * held["fp16"]
 
 
 def test_8_bits_run_faster_and_4_bits_no_slower(found):
@@ -36,13 +37,28 @@ def test_8_bits_run_faster_and_4_bits_no_slower(found):
 
 
 def test_what_was_not_measured_so_is_said_and_the_interval_holds_the_run_without(found):
-    for name in ("w8a8", "w4a16"):
+    for name in ("w8a8", "w8a16", "w4a16"):
         one = found[name]
         assert any(reason.startswith(f"{name}:") for reason in one.support.reasons)
         assert one.support.level != "in range"
         assert one.workload["precision"] == name
         assert one.latency_ms.low <= found["fp16"].latency_ms.low
         assert one.latency_ms.high >= found["fp16"].latency_ms.median
+
+
+def test_networks_and_language_models_know_one_anothers_names_of_weights_in_fewer_bits(found):
+    from perfpass.llm.costs import named_precision
+
+    assert perfpass.predict(LLAMA, "a100", precision="int8_wo").memory == found["w8a16"].memory
+    assert perfpass.predict(LLAMA, "a100", precision="int4").memory == found["w4a16"].memory
+    for ours, theirs in (("w8a8", "int8"), ("w8a16", "int8_wo"), ("w4a16", "int4")):
+        assert named_precision(ours) == named_precision(theirs)
+
+
+def test_a_network_in_pytorch_wholly_in_8_bits_names_weights_alone():
+    for precision, runtime, said in (("fp8", "torch", True), ("int8", "tensorrt", False), ("bf16", "torch", False)):
+        one = perfpass.predict(LLAMA, "h100", precision=precision, runtime=runtime)
+        assert any("w8a16" in reason for reason in one.support.reasons) == said
 
 
 def test_products_in_8_bits_on_a_cpu_are_as_they_were_measured():

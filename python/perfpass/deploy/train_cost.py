@@ -342,6 +342,11 @@ def _uncounted(recipe: Recipe, framework: str) -> Iterator[str]:
         yield "Megatron-LM's --optimizer-cpu-offload leaves gradients on the device, where they are counted"
     if recipe.offload == "parameters" and framework == "megatron":
         yield "Megatron-LM leaves weights and gradients on the device; they are counted on the host, as with DeepSpeed"
+    if framework == "torch" and recipe.precision in ("bf16", "fp16") and recipe.adapter is None:
+        yield (
+            "counted with a master copy and sums in fp32; trainers that load and update weights in bf16 alone "
+            "(transformers' Trainer, torchtune) hold less than half of these states: --precision bf16_true"
+        )
     if recipe.adapter and recipe.adapter.frozen == "int8":
         yield "unpacking weights of 8 bits was not measured: it is told as that of NF4"
     if recipe.adapter and recipe.adapter.decomposed:

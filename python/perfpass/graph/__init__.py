@@ -40,6 +40,7 @@ __all__ = [
     "quantised",
     "quotient",
     "saved",
+    "single",
     "step",
     "table",
     "traced_step",

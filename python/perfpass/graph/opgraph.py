@@ -40,6 +40,7 @@ class OpGraph:
     ``frozen``: the weights, as tensor ids, that training leaves as they are. ``assumed``: what values would decide
     (`perfpass.graph.assumed`). ``unasked``: sizes of its inputs, by their names in ``dims``, that were taken since
     nobody asked for others.
+    ``single``: tensor ids of what stays in single precision where a run is in fp16 (`perfpass.graph.single`).
     ``by_description``: made from a configuration, so that the program that runs it may compute it in other operators.
     """
 
@@ -47,6 +48,7 @@ class OpGraph:
     frozen: frozenset[int] = field(default=frozenset(), kw_only=True)
     assumed: tuple[Assumed, ...] = field(default=(), kw_only=True)
     unasked: tuple[str, ...] = field(default=(), kw_only=True)
+    single: frozenset[int] = field(default=frozenset(), kw_only=True)
     by_description: bool = field(default=False, kw_only=True)
 
     def __getattr__(self, name: str) -> Any:

@@ -2,7 +2,8 @@
 
 What is made is what a reader gives of a file that ONNX Runtime's tools have quantised: `quantized_matmul` and
 `quantized_conv`, whose weights have 8 bits and whose inputs are quantised as they come (DynamicQuantizeMatMul), and
-`matmul_nbits`, whose weights have 4 bits in blocks with a scale each (MatMulNBits). Everything else stays as it is.
+`matmul_nbits`, whose weights alone have 4 or 8 bits, in blocks with a scale each (MatMulNBits). Everything else stays
+as it is.
 """
 
 from __future__ import annotations
@@ -32,18 +33,20 @@ class Quantised:
     left: dict[str, int]
 
 
-def quantised(graph: OpGraph, bits: int) -> Quantised:
-    """The weights of products, and in 8 bits those of convolutions, in ``bits`` (8 or 4).
+def quantised(graph: OpGraph, bits: int, *, alone: bool = False) -> Quantised:
+    """The weights of products in ``bits`` (8 or 4); in 8 bits, unless weights ``alone`` are quantised, also those of
+    convolutions and the inputs of both. In 4 bits weights always are alone.
 
     A weight that another operator reads too (an embedding that is the output layer) stays as it is.
     """
+    alone = alone or bits == 4
     readers = _readers(graph)
     found: dict[int, tuple[int, list[int]]] = {}
     for node in range(graph.node_count):
         name = OPERATORS[int(graph.op[node])]
-        if name in _PRODUCTS or (name == _CONV and bits == 8):
+        if name in _PRODUCTS or (name == _CONV and not alone):
             weight, views = _weight_of(graph, node)
-            if weight >= 0 and _fits(graph, node, weight, bits):
+            if weight >= 0 and _fits(graph, node, weight, alone):
                 found[node] = (weight, views)
     # All that reads a weight, directly or through views, has to be quantised with it.
     between = {view for _, views in found.values() for view in views}
@@ -58,7 +61,7 @@ def quantised(graph: OpGraph, bits: int) -> Quantised:
         ):
             name = OPERATORS[int(graph.op[node])]
             left[name] = left.get(name, 0) + 1
-    return Quantised(_rebuilt(graph, found, bits), len(found), left)
+    return Quantised(_rebuilt(graph, found, bits, alone), len(found), left)
 
 
 def _readers(graph: OpGraph) -> dict[int, list[tuple[int, int]]]:
@@ -87,11 +90,11 @@ def _weight_of(graph: OpGraph, node: int) -> tuple[int, list[int]]:
     return (tensor, views) if known else (-1, [])
 
 
-def _fits(graph: OpGraph, node: int, weight: int, bits: int) -> bool:
+def _fits(graph: OpGraph, node: int, weight: int, alone: bool) -> bool:
     shape, data = graph.shape(weight), graph.shape(int(graph.node_inputs(node)[0]))
     if len(shape) < 2 or not data:
         return False
-    if bits == 8:
+    if not alone:
         return True
     k = data[-1]
     return len(shape) == 2 and k in shape and not graph.attributes[node, _TRANSPOSED]
@@ -119,31 +122,31 @@ def _is_matrix(graph: OpGraph, tensor: int) -> bool:
     return tensor >= 0 and graph.tensor_role[tensor] == _WEIGHT and len(graph.shape(tensor)) >= 2
 
 
-def _rebuilt(graph: OpGraph, found: dict[int, tuple[int, list[int]]], bits: int) -> OpGraph:
+def _rebuilt(graph: OpGraph, found: dict[int, tuple[int, list[int]]], bits: int, alone: bool) -> OpGraph:
     builder, stated = _core.GraphBuilder(), graph.stated
     weights = {weight for weight, _ in found.values()}
     views = {view for _, seen in found.values() for view in seen}
     narrow = weights | {t for view in views for t in graph.node_outputs(view).tolist()}
     ids: dict[int, int] = {-1: -1}
     for tensor in range(graph.tensor_count):
-        if bits == 4 and tensor in narrow:
+        if alone and tensor in narrow:
             continue
         dtype = "int8" if tensor in narrow else DTYPES[int(graph.tensor_dtype[tensor])]
         role = ROLES[int(graph.tensor_role[tensor])]
         ids[tensor] = builder.add_tensor(_name(graph, tensor), dtype, list(graph.shape(tensor)), role)
     packed: dict[int, tuple[int, int]] = {}
     for node in range(graph.node_count):
-        if bits == 4 and node in views:
+        if alone and node in views:
             continue
         name = OPERATORS[int(graph.op[node])]
         attributes = {column: int(v) for column, v in zip(ATTRIBUTES, graph.attributes[node], strict=True)}
         reads = graph.node_inputs(node).tolist()
-        if node in found and bits == 4:
+        if node in found and alone:
             weight, k = found[node][0], graph.shape(reads[0])[-1]
             if weight not in packed:
-                packed[weight] = _packed(builder, graph, weight, k)
+                packed[weight] = _packed(builder, graph, weight, k, bits)
             inputs = [ids[reads[0]], *packed[weight], -1, -1, *(ids[t] for t in reads[2:3])]
-            name, attributes = "matmul_nbits", {"weight_bits": 4, "block_size": BLOCK}
+            name, attributes = "matmul_nbits", {"weight_bits": bits, "block_size": BLOCK}
         else:
             inputs = [ids[t] for t in reads]
             if node in found:
@@ -157,14 +160,15 @@ def _rebuilt(graph: OpGraph, found: dict[int, tuple[int, list[int]]], bits: int)
             builder.state(added, stated[node])
     builder.add_notes(graph.core)
     core = builder.finish(*([ids[t] for t in each.tolist()] for each in (graph.graph_inputs, graph.graph_outputs)))
-    return replace(graph, core=core, frozen=frozenset())
+    single = frozenset(ids[t] for t in graph.single if t in ids)
+    return replace(graph, core=core, frozen=frozenset(), single=single)
 
 
-def _packed(builder: _core.GraphBuilder, graph: OpGraph, weight: int, k: int) -> tuple[int, int]:
-    """The blocks of a weight [n, k], two values a byte, and their scales."""
+def _packed(builder: _core.GraphBuilder, graph: OpGraph, weight: int, k: int, bits: int) -> tuple[int, int]:
+    """The blocks of a weight [n, k], 8 / ``bits`` values a byte, and their scales."""
     n = int(np.prod(graph.shape(weight))) // k
     blocks, name = -(-k // BLOCK), _name(graph, weight)
-    values = builder.add_tensor(name, "uint8", [n, blocks, BLOCK // 2], "weight")
+    values = builder.add_tensor(name, "uint8", [n, blocks, BLOCK * bits // 8], "weight")
     return values, builder.add_tensor(f"{name}.scales", "float16", [n * blocks], "weight")
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, UnsupportedError, needs
-from perfpass.graph import OpGraph
+from perfpass.graph import OpGraph, single
 from perfpass.graph.frozen import named
 from perfpass.importers.huggingface_inputs import inputs, most_tokens, of_size, processed, tokens, values
 from perfpass.importers.model_sources import huggingface as build
@@ -131,13 +131,16 @@ def _content(
 
 
 def _said(graph: OpGraph, model: Any, sequence_length: int | None, image_size: tuple[int, int] | None) -> OpGraph:
-    """``graph``, which says where its length or its pictures' size is one that nobody asked for."""
+    """``graph``, which says where its length or its pictures' size is one that nobody asked for, and what of it
+    transformers keeps in single precision.
+    """
     left = {
         "sequence_length": sequence_length is None and _has_length(model),
         "image_size": image_size is None and processed(model.config),
     }
     unasked = tuple(name for name, assumed in left.items() if assumed)
-    return replace(graph, unasked=unasked) if unasked else graph
+    kept = single.weights_of(graph, getattr(model, "_keep_in_fp32_modules", None) or ())
+    return replace(graph, unasked=unasked, single=kept) if unasked or kept else graph
 
 
 def _has_length(model: Any) -> bool:

@@ -155,6 +155,9 @@ PRECISIONS: dict[str, tuple[str, str]] = {
     **{name: (name, name) for name in GGUF_BITS},
 }
 
+# As networks that are not served call them (`perfpass.predictors.workload`).
+_NETWORKS_NAMES = {"w8a8": "int8", "w8a16": "int8_wo", "w4a16": "int4"}
+
 
 def named_precision(name: str, *, mixture: bool = True) -> tuple[str, str]:
     """Precisions of matrices and of experts that a name of PRECISIONS, or of ELEMENT_BYTES, stands for; file types also
@@ -165,6 +168,7 @@ def named_precision(name: str, *, mixture: bool = True) -> tuple[str, str]:
     Raises ArgumentError for a name that is none.
     """
     known = name.lower() if isinstance(name, str) else ""
+    known = _NETWORKS_NAMES.get(known, known)
     found = PRECISIONS.get(known) or ((known, known) if known in ELEMENT_BYTES else None)
     if found is None:
         raise ArgumentError(unknown("precision", name, PRECISIONS, listed(PRECISIONS)))

@@ -15,7 +15,7 @@ from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
-from perfpass.graph import DTYPES, OpGraph
+from perfpass.graph import DTYPES, OpGraph, single
 from perfpass.graph.saved import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, quantisation, registry
@@ -31,7 +31,7 @@ from perfpass.predictors.memory import allocation, process
 from perfpass.predictors.memory.allowance import in_a_slice
 from perfpass.predictors.mig.profile import hint
 from perfpass.predictors.relative.question import Asked, kept
-from perfpass.predictors.workload import PRECISIONS, check, check_batch, leading_dim, told_otherwise
+from perfpass.predictors.workload import PRECISIONS, check, check_batch, leading_dim, own_name, told_otherwise
 from perfpass.text import shown_value
 
 if TYPE_CHECKING:
@@ -73,14 +73,14 @@ def predict(
     ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a colon if only a slice is meant, or
     "cpu" for this machine. ``batch``: the model's own if None; an OpGraph and a TVM module have theirs in their
     shapes, and another is refused. ``precision``: fp64, fp32, tf32, fp16, bf16, amp (fp16 autocast), amp_bf16, int8,
-    fp8, w8a8 or w4a16. ``runtime``: torch, torch.compile, onnxruntime, tensorrt, tvm (Relay) or relax. ``layout``:
-    nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or training: one step (forward,
-    backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd, momentum (the default), adam or
-    adamw, for training alone. ``frozen``, for training alone: parameters that are not trained, by their names, those
-    of the modules that hold them, or patterns (``encoder``, ``*.bias``; initializers of an ONNX file); those of a torch
-    module that do not require a gradient are frozen without being named. ``assume``: the load, where the model's own
-    values decide it: ``{"experts": N}`` shares each layer's
-    tokens evenly over N experts of a mixture (all that the tokens can reach if not stated), ``{"detections": N}`` lets
+    fp8, w8a8, w8a16 or w4a16. ``runtime``: torch, torch.compile, onnxruntime, tensorrt, tvm (Relay) or relax.
+    ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or training: one
+    step (forward, backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd, momentum (the
+    default), adam or adamw, for training alone. ``frozen``, for training alone: parameters that are not trained, by
+    their names, those of the modules that hold them, or patterns (``encoder``, ``*.bias``; initializers of an ONNX
+    file); those of a torch module that do not require a gradient are frozen without being named. ``assume``: the load,
+    where the model's own values decide it: ``{"experts": N}`` shares each layer's tokens evenly
+    over N experts of a mixture (all that the tokens can reach if not stated), ``{"detections": N}`` lets
     N boxes an image pass each threshold of a detector (100), ``{"frames": N}`` has a token of a text spoken for N
     frames of sound (2); what is not stated is named in the support and widens the intervals. ``sparsity``: "2:4" where
     every product with weights is so sparse (inference in tensorrt; in torch linear layers alone). ``cuda_graph``: the
@@ -278,7 +278,8 @@ def _predicted(
     run = run_of(graph, device, **how)
     found = _answered(run, how["mode"], calibration, processes)
     if run.quantised is None:
-        return found
+        said = quantisation.no_engine(run.way)
+        return replace(found, support=found.support.at_most("near", said)) if said else found
     return _with_quantised(found, run, graph, calibration=calibration, processes=processes, **how)
 
 
@@ -298,6 +299,7 @@ def _sparse(graph: OpGraph, device: Device, *, sparsity: str, **how: Any) -> Pre
 def _with_quantised(found: Prediction, run: Run, graph: OpGraph, *, precision: str, **how: Any) -> Prediction:
     """``found`` of ``graph`` quantised: unless that was measured, the interval of the time holds ``graph``'s too."""
     assert run.quantised is not None
+    precision = own_name(precision)
     if not quantisation.measured(precision, run.way):
         plain = _predicted(graph, run.way.device, precision=run.way.precision, **how)
         found = replace(loads.stretched(found, plain), memory=found.memory)
@@ -445,6 +447,8 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
     workload = check(target, runtime=runtime, **how)
     rewritten = None if workload.quantised is None else quantisation.rewritten(graph, workload.quantised)
     graph = graph if rewritten is None else rewritten.graph
+    if single.keeps(workload.precision, runtime, workload.mode):
+        graph = single.kept(graph)
     plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime))
     return PlannedRun(
         graph=graph,
@@ -477,7 +481,7 @@ def _reasons(estimate: Estimate, graph: OpGraph) -> tuple[str, ...]:
         reasons.append(f"operators without a cost model, counted as moving their inputs and outputs: {_few(unknown)}")
     if stated := graph.stated_operators:
         reasons.append(f"operators as their user states them, not as measured: {_few(stated)}")
-    return tuple(reasons)
+    return (*reasons, said) if (said := single.sentence(graph)) else tuple(reasons)
 
 
 def _few(names: Mapping[str, int]) -> str:

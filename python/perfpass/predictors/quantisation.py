@@ -1,11 +1,12 @@
-"""Weights in fewer bits than the arithmetic beside them, as a what-if on any graph: precisions "w8a8" and "w4a16".
+"""Weights in fewer bits than the arithmetic beside them, as a what-if on any graph: "w8a8", "w8a16" and "w4a16".
 
 "int8" and "fp8" count everything in 8 bits, as an engine that was built so runs it. These two quantise the products
 alone (`perfpass.graph.quantised`): w8a8 gives products and convolutions weights of 8 bits and quantises their inputs as
-they come, at the device's rate of int8; w4a16 stores the weights of products in 4 bits, in blocks of 128 with a scale
-each, and computes in 16 bits. On a CPU, whose kernels compute in fp32, so does what stands between. Time is that of the
-other precision with the bytes and the rate of these products; the interval holds the run without quantisation too,
-since few kernels reach what they promise, but where products in 8 bits were measured (ONNX Runtime on a CPU).
+they come, at the device's rate of int8; w8a16 and w4a16 store the weights of products in 8 or 4 bits, in blocks of 128
+with a scale each, and compute in 16 bits. On a CPU, whose kernels compute in fp32, so does what stands between. Time is
+that of the other precision with the bytes and the rate of these products; the interval holds the run without
+quantisation too, since few kernels reach what they promise, but where products in 8 bits were measured (ONNX Runtime on
+a CPU).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ if TYPE_CHECKING:
     from perfpass.graph.quantised import Quantised
     from perfpass.predictors.way import Way
 
-BITS = {"w8a8": 8, "w4a16": 4}
+BITS = {"w8a8": 8, "w8a16": 8, "w4a16": 4}
+_INPUTS_TOO = ("w8a8",)
 _EIGHT_BITS = [OPERATORS.index(name) for name in ("quantized_matmul", "quantized_conv")]
 
 
@@ -33,7 +35,7 @@ def beside(scheme: str, device: Device) -> str:
     """The precision of everything else. Raises DeviceError for a GPU without the scheme's arithmetic."""
     if device.kind == "cpu":
         return "fp32"
-    needed = ("fp16", "int8") if scheme == "w8a8" else ("fp16",)
+    needed = ("fp16", "int8") if scheme in _INPUTS_TOO else ("fp16",)
     if lacking := [rate for rate in needed if rate not in device.peak_flops]:
         raise DeviceError(f"{device.name} has no {lacking[0]} arithmetic, which {scheme} needs; give another precision")
     return "fp16"
@@ -43,7 +45,7 @@ def rewritten(graph: OpGraph, scheme: str) -> Quantised:
     """The graph as it is stored."""
     from perfpass.graph.quantised import quantised
 
-    return quantised(graph, BITS[scheme])
+    return quantised(graph, BITS[scheme], alone=scheme not in _INPUTS_TOO)
 
 
 def as_run(table: OperatorTable, way: Way) -> OperatorTable:
@@ -61,7 +63,7 @@ def told_apart(asked: str | None, beside: str) -> str:
     """The precision by which a ratio's interval tells a quantised run from others; that of any other run is its own."""
     if asked not in BITS:
         return beside
-    return "int8" if asked == "w8a8" else asked
+    return "int8" if asked in _INPUTS_TOO else asked
 
 
 def measured(scheme: str, way: Way) -> bool:
@@ -69,10 +71,28 @@ def measured(scheme: str, way: Way) -> bool:
     return scheme == "w8a8" and way.device.kind == "cpu" and way.runtime == "onnxruntime"
 
 
+def no_engine(way: Way) -> str:
+    """What to ask for instead, for the support of a network in PyTorch that is wholly in 8 bits; else empty.
+
+    Libraries beside PyTorch (torchao, quanto, bitsandbytes) store weights in 8 bits and compute in 16 unless asked for
+    more, so that activations keep 16 bits and time is not saved.
+    """
+    if (
+        way.precision not in ("int8", "fp8")
+        or way.runtime not in ("torch", "torch.compile")
+        or way.device.kind == "cpu"
+    ):
+        return ""
+    return (
+        f"{way.precision} is everything in 8 bits, as an engine has it; PyTorch's quantised weights alone are w8a16, "
+        "with products in 8 bits too w8a8"
+    )
+
+
 def sentence(scheme: str, found: Quantised, way: Way) -> str:
     """What was assumed, for the support."""
     bits = f"weights of {found.products} products in {BITS[scheme]} bits"
-    if scheme == "w8a8":
+    if scheme in _INPUTS_TOO:
         bits += ", their inputs in 8 bits as they come"
     left = ", ".join(f"{name} ({count})" for name, count in sorted(found.left.items(), key=lambda i: -i[1])[:4])
     kept = f"; with their weights as they are: {left}" if left else ""

@@ -34,9 +34,17 @@ PRECISIONS: dict[str, tuple[str, str]] = {
     "int8": ("float8", "int8"),
     "fp8": ("float8", "fp8"),
     "w8a8": ("float16", "fp16"),  # on a GPU; see perfpass.predictors.quantisation
+    "w8a16": ("float16", "fp16"),
     "w4a16": ("float16", "fp16"),
 }
-_PRECISION_ALIASES = {"amp_fp16": "amp", "float32": "fp32", "float16": "fp16", "bfloat16": "bf16", "float64": "fp64"}
+_WEIGHTS_ALONE = {"int8_wo": "w8a16", "fp8_wo": "w8a16", "int4_wo": "w4a16", "int4": "w4a16"}  # language models' names
+_PRECISION_ALIASES = _WEIGHTS_ALONE | {
+    "amp_fp16": "amp",
+    "float32": "fp32",
+    "float16": "fp16",
+    "bfloat16": "bf16",
+    "float64": "fp64",
+}
 _FLOATING = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16", "fp64": "float64"}
 _MEASURED = ("torch", "torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
 RUNTIMES = (*_MEASURED, *STANDING_IN)
@@ -71,6 +79,11 @@ class Workload:
         return Way(device, self.precision, self.runtime, self.layout, self.optimizer, cuda_graph=self.cuda_graph)
 
 
+def own_name(precision: Any) -> Any:
+    """A precision by the name that PRECISIONS has for it; what is none of them, as it is."""
+    return _PRECISION_ALIASES.get(precision, precision) if isinstance(precision, str) else precision
+
+
 def check(
     device: Device,
     *,
@@ -92,7 +105,7 @@ def check(
     _one_of("mode", mode, ("inference", "training"))
     if mode == "inference" and optimizer is not None:
         raise ArgumentError(f"optimizer {optimizer!r} needs mode='training'; inference has none")
-    precision = _PRECISION_ALIASES.get(precision, precision) if isinstance(precision, str) else precision
+    precision = own_name(precision)
     _one_of("precision", precision, tuple(PRECISIONS))
     _one_of("runtime", runtime, RUNTIMES)
     _one_of("layout", layout, LAYOUTS)

@@ -13,7 +13,7 @@ import numpy as np
 from perfpass import _core, errors
 from perfpass.errors import ArgumentError, PerfPassError
 from perfpass.features import OperatorTable, Tables
-from perfpass.graph import OpGraph, kept_outputs, liveness
+from perfpass.graph import OpGraph, kept_outputs, liveness, single
 from perfpass.graph.assumed import is_assumed
 from perfpass.predictors.estimate import Runs
 from perfpass.predictors.lane import Counted, level_of_graphs
@@ -44,6 +44,7 @@ class Counting:
     weight_copies: int
     training: bool
     autocast: bool
+    keeps_single: bool  # what libraries keep in single precision (`perfpass.graph.single`)
 
 
 def chunks(models: Iterable[Any], size: int) -> Iterator[list[Any]]:
@@ -65,6 +66,8 @@ def count(models: Sequence[Any], defaults: Candidate, counting: Counting, thread
     for i, model in enumerate(models):
         try:
             item, loaded = _item(model, defaults)
+            if counting.keeps_single and loaded is not None:
+                item = (single.kept(loaded).core, *item[1:])
             items.append(item)
             by_description.append(loaded is not None and loaded.by_description)
             assumed.append(None if loaded is None else is_assumed(loaded.assumed))

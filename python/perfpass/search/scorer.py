@@ -15,6 +15,7 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError, PerfPassError, UnsupportedError
 from perfpass.graph import OpGraph
+from perfpass.graph.single import keeps
 from perfpass.predictors.calibration.posterior import Calibration
 from perfpass.predictors.calibration.schedules import Schedules
 from perfpass.predictors.estimate import Bounds
@@ -133,6 +134,7 @@ class Scorer:
             weight_copies=allocation.weight_copies(ways[0].precision, ways[0].runtime),
             training=mode == "training",
             autocast=allocation.autocasts(ways[0].precision),
+            keeps_single=keeps(checked[0].precision, runtime, mode),
         )
         # Files are read otherwise for CPUs than for GPUs (`fusion.strided`); lanes of one kind share what is counted.
         of_kind = {

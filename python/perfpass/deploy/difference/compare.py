@@ -24,7 +24,7 @@ from perfpass.predictors import predict_graph, quantisation
 from perfpass.predictors.assemble import run_of
 from perfpass.predictors.difference.unlike import Question, lacks, memory_lacks
 from perfpass.predictors.difference.widths import Widths, widened
-from perfpass.predictors.workload import PRECISIONS, check
+from perfpass.predictors.workload import PRECISIONS, check, own_name
 from perfpass.text import shown_value, unknown
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def diff(
     read = {"dims": dims, "input_shape": input_shape, "assume": assume}
     version = str(other.get("version", ""))
     sides = [_Side.read(model, each, read) for model, each in ((old, how), (new, new_how))]
-    totals = [costs.count(s.graph, float_as=PRECISIONS[s.how["precision"]][0]).totals for s in sides]
+    totals = [costs.count(s.graph, float_as=PRECISIONS[own_name(s.how["precision"])][0]).totals for s in sides]
     exact = tuple(Ratio.of(name, float(totals[0][name]), float(totals[1][name]), 0.0) for name in EXACT)
     own = {"calibration": calibration, "processes": processes}
     found = tuple(_on(target, sides, rest, own, ("", version)) for target in targets)
@@ -135,7 +135,7 @@ class Run:
         """
         found = predict_graph(graph, target, **how, **own)
         run = run_of(graph, target, **how)
-        way = replace(run.way, precision=quantisation.told_apart(how.get("precision"), run.way.precision))
+        way = replace(run.way, precision=quantisation.told_apart(own_name(how.get("precision")), run.way.precision))
         return cls(found, Question(run.table, run.batch, way, _half_width(found.latency_ms), version))
 
 

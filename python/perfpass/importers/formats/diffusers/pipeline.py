@@ -11,12 +11,13 @@ import inspect
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from perfpass import json_text
 from perfpass.errors import ArgumentError, FormatError, LimitError, PerfPassError, UnsupportedError, needs
+from perfpass.graph import single
 from perfpass.graph.assumed import STEPS, Assumed
 from perfpass.graph.joined import Part
 from perfpass.text import shown_value
@@ -133,6 +134,7 @@ class _Reading:
             )
         self.defaults = {k: p.default for k, p in inspect.signature(kind.__call__).parameters.items()}
         usual = self.default("num_inference_steps", 1)
+        self.upcasts = hasattr(kind, "upcast_vae")  # as pipelines do that decode in fp32 where they are in fp16
         self.steps = Assumed.steps(usual, assume.get(STEPS))
         self.notes: list[str] = []
 
@@ -325,7 +327,9 @@ class _Reading:
         length = min(length, most) if isinstance(most, int) and most > 0 else length
         given: dict[str, Any] = {"use_cache": False} if is_decoder(module) else {}
         ids = _meta((self.batch, length), "int64")
-        return Part(key, _traced(module, {"input_ids": ids, **given}), 2 if self.guided else 1)
+        graph = _traced(module, {"input_ids": ids, **given})
+        kept = single.weights_of(graph, getattr(module, "_keep_in_fp32_modules", None) or ())
+        return Part(key, replace(graph, single=kept), 2 if self.guided else 1)
 
     def decoded(self, key: str, module: Any, rule: Any, at: Any) -> Part:
         """Latents to pixels, once: frames of a picture's decoder are so many pictures."""
@@ -341,7 +345,11 @@ class _Reading:
             shape = (self.batch, channels, at.frames, at.height, at.width)
         else:
             shape = (self.batch * at.frames, channels, at.height, at.width)
-        return Part(key, _traced(Decoding(module, at.frames), {"latents": _meta(shape, "float32")}))
+        graph = _traced(Decoding(module, at.frames), {"latents": _meta(shape, "float32")})
+        wide = self.upcasts and bool(getattr(module.config, "force_upcast", False))
+        if wide:
+            self.notes.append(f"in fp16 {key} runs in fp32 (force_upcast)")
+        return Part(key, replace(graph, single=single.all_of(graph)) if wide else graph)
 
 
 def _meta(shape: tuple[int, ...], dtype: str) -> Any:
