@@ -481,7 +481,7 @@ def test_decoders_that_nobody_counts_are_no_fuller_than_those_counted():
 
 
 def test_experts_of_wide_servers_are_whole():
-    """Ten rows state 32 tensor ranks of the experts, where the same layout by the list of sweeps states 32 ranks."""
+    """Nine rows state 32 tensor ranks of the experts, where the same layout by the list of sweeps states 32 ranks."""
     from perfpass.training.serving.dataset import serving_of
 
     data = served()
