@@ -434,7 +434,7 @@ def test_widths_of_a_source_come_from_the_others():
 def test_a_token_of_what_was_not_measured_together_is_no_wider_for_a_far_set_up():
     from perfpass.predictors.serving.widths import CAUSES, of_tokens
 
-    base = {cause: 0.0 for cause in CAUSES} | {"measurement": 1.0, "others": 1.0, "set-up": np.array([0.2, 1.7])}
+    base = dict.fromkeys(CAUSES, 0.0) | {"measurement": 1.0, "others": 1.0, "set-up": np.array([0.2, 1.7])}
     assert of_tokens(base)["set-up"].tolist() == [0.2, 1.0] and of_tokens(base)["others"] == 0.0
     for cause in ("model", "device", "pair"):
         assert of_tokens({**base, cause: 1.0})["set-up"].tolist() == [0.0, 0.0]
@@ -478,6 +478,21 @@ def test_decoders_that_nobody_counts_are_no_fuller_than_those_counted():
         rows = np.asarray(loaded & (data.rows.runtime == runtime))
         guessed, stated = (np.median(t.batch[rows & (t.unstated == one)]) for one in (True, False))
         assert 0.5 < guessed / stated < 1.5
+
+
+def test_experts_of_wide_servers_are_whole():
+    """Nine rows state 32 tensor ranks of the experts, where the same layout by the list of sweeps states 32 ranks."""
+    from perfpass.training.serving.dataset import serving_of
+
+    data = served()
+    wide = (data.rows.runtime == "sglang") & (data.rows.data_parallel > 8)
+    rows = data.rows[wide]
+    assert (rows.moe_expert_parallel == 1).any()
+    for row in rows.itertuples():
+        assert serving_of(row, data.models[row.family]).parallelism.expert == row.data_parallel
+    inside = data.rows[(data.rows.data_parallel == 8) & (data.rows.moe_tensor_parallel == 8)]
+    for row in inside.itertuples():  # within a node experts may be cut
+        assert serving_of(row, data.models[row.family]).parallelism.expert == 1
 
 
 def test_no_measurement_is_on_both_sides_of_a_split():

@@ -36,6 +36,11 @@ _PROMPTS_PER_WORKER = 1000
 # Requests per GPU from which latent attention runs data-parallel in those layouts.
 _DATA_PARALLEL_FROM = 32
 _WIDEST = 64
+# Ranks beyond which SGLang's servers with data-parallel attention exchange tokens by DeepEP, for which every rank holds
+# experts of its own whatever `--ep-size` says (its server_args: "adjusted to be the same as the tensor parallel size").
+# Rows that state tensor ranks of the experts there left that option out: 32 of them would hold 64 columns of DeepSeek's
+# experts, half of a block of fp8.
+_NODE_RANKS = 8
 # A first token this many times slower than under as much load or more waited for something else than its load. By hand.
 _COLD = 3.0
 
@@ -185,6 +190,8 @@ def _split(row: Any, side: str) -> Parallelism:
 
     tensor, data = stated("tensor_parallel", 8), stated("data_parallel", 1)
     expert = stated("moe_expert_parallel", 1)
+    if row.runtime == "sglang" and data > _NODE_RANKS and stated("moe_tensor_parallel", 1) == data:
+        expert = tensor * data
     if (tensor * data) % expert:
         expert = 1
     return Parallelism.of(tensor, stated("pipeline_parallel", 1), data, expert)
