@@ -495,6 +495,22 @@ def test_experts_of_wide_servers_are_whole():
         assert serving_of(row, data.models[row.family]).parallelism.expert == 1
 
 
+def test_records_of_one_deployment_are_described_as_each_by_itself():
+    from perfpass.training.serving.dataset import serving_of
+
+    data = served()
+    for at in np.flatnonzero(~data.rows.disaggregated)[::500]:
+        row = next(data.rows.iloc[[at]].itertuples())
+        model, target = data.models[row.family], device(row.device)
+        drafts, looks = max(0, int(row.draft_tokens)), max(1, int(row.scheduler_interval))
+        one = describe(model, row.family, target, serving_of(row, model), drafts=drafts, looks=looks)
+        both = one, data.workloads.take(np.array([at]))
+        for mine, found in zip(*(vars(w.terms).values() for w in both), strict=True):
+            assert np.array_equal(mine, found)
+        for mine, found in zip(*((*w.texts.values(), *w.numbers.values()) for w in both), strict=True):
+            assert list(map(str, mine)) == list(map(str, found))  # unknown ones are no numbers
+
+
 def test_no_measurement_is_on_both_sides_of_a_split():
     from perfpass.training.serving.fit import SET_UP
     from perfpass.training.serving.held_out import LEVELS, folds_of

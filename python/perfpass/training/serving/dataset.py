@@ -16,7 +16,7 @@ from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.memory import plan
 from perfpass.llm.serving import Serving
-from perfpass.predictors.serving.base import KINDS, Terms
+from perfpass.predictors.serving.base import KINDS, Sizes, Terms
 from perfpass.predictors.serving.features import Workloads, describe
 from perfpass.records import schema
 from perfpass.records.location import data_directory
@@ -119,21 +119,32 @@ def load(folder: Path | str | None = None) -> Dataset:
     rows = schema.read(root / "records" / RECORDS, "serving")
     models = {family: language_model(family) for family in sorted(rows.family.unique())}
     devices = {name: find_device(name) for name in sorted(rows.device.unique())}
-    parts = []
-    for row in rows.itertuples():
+    alike: dict[tuple[Any, ...], list[int]] = {}  # rows of one deployment, which differ in their loads alone
+    for at, row in enumerate(rows.itertuples()):
         model, target = models[row.family], devices[row.device]
         serving = serving_of(row, model)
         sure = not row.disaggregated or row.decode_workers > 0
-        assumed = None if sure else _assumed(serving, row, model, target)
-        drafts = max(0, int(row.draft_tokens))
-        looks = max(1, int(row.scheduler_interval))
-        parts.append(describe(model, row.family, target, serving, assumed=assumed, drafts=drafts, looks=looks))
-    workloads = Workloads.joined(parts)
+        assumed = None if sure else _without_load(_assumed(serving, row, model, target))
+        drafts, looks = max(0, int(row.draft_tokens)), max(1, int(row.scheduler_interval))
+        alike.setdefault((row.family, target, _without_load(serving), assumed, drafts, looks), []).append(at)
+    loads = rows[["input_tokens", "output_tokens", "concurrency"]].to_numpy(np.float64)
+    parts = [
+        describe(
+            models[family], family, target, serving,
+            assumed=assumed, sizes=Sizes(*loads[places].T), drafts=drafts, looks=looks,
+        )
+        for (family, target, serving, assumed, drafts, looks), places in alike.items()
+    ]  # fmt: skip
+    workloads = Workloads.joined(parts).take(np.argsort(np.concatenate([*alike.values()])))
     kept = np.flatnonzero(busy(workloads.terms, rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3) <= 1.0)
     rows = rows.iloc[kept].reset_index(drop=True)
     repeats = rows.groupby("configuration").run.transform("size").to_numpy()
     tpot_s, ttft_s = rows.tpot_ms.to_numpy() / 1e3, rows.ttft_ms.to_numpy() / 1e3
     return Dataset(rows, workloads.take(kept), tpot_s, ttft_s, 1 / repeats, models)
+
+
+def _without_load(serving: Serving) -> Serving:
+    return replace(serving, input_length=1, output_length=1, concurrency=1)
 
 
 def busy(t: Terms, tpot_s: np.ndarray, ttft_s: np.ndarray) -> np.ndarray:
