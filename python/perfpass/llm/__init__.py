@@ -50,6 +50,7 @@ __all__ = [
     "stored_bytes",
     "table",
     "training",
+    "versions",
     "vision",
     "weight_bytes",
 ]
