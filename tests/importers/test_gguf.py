@@ -158,7 +158,7 @@ def test_other_architectures_have_their_own_layers(written):
 
 
 def test_a_tensor_of_a_type_that_is_not_known_is_refused_with_those_that_are(written):
-    with pytest.raises(UnsupportedError, match="'output.weight' is of type 99 of GGML; known are 0 to 41"):
+    with pytest.raises(UnsupportedError, match=r"'output\.weight' is of type 99 of GGML; known are 0 to 41"):
         gguf.read(written(packed(listed=[("output.weight", (64, 100), 99)])))
 
 

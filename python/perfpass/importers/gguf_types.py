@@ -29,8 +29,8 @@ def bytes_of(tensor: Tensor, where: str) -> int:
     """Bytes of a tensor. Raises UnsupportedError for a type not known, FormatError for a row of half a block."""
     if tensor.kind not in BLOCKS:
         raise UnsupportedError(
-            f"{where}: tensor {shown_value(tensor.name)} is of type {tensor.kind} of GGML; known are 0 to {max(BLOCKS)}"
-            " without those that GGML removed: quantise the model to one of them"
+            f"{where}: tensor {shown_value(tensor.name)} is of type {tensor.kind} of GGML; known are 0 to "
+            f"{max(BLOCKS)} without those that GGML removed: quantise the model to one of them"
         )
     elements, size = BLOCKS[tensor.kind]
     row = tensor.dims[0] if tensor.dims else 1
