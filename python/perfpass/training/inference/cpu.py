@@ -166,7 +166,8 @@ def prior(runtime: str) -> tuple[np.ndarray, np.ndarray]:
         "tile": (0.7, 0.3) if plain else (0.0, 1e-3),
         "ragged": (2.3, 0.6) if runtime == "tvm" else (0.0, 1e-3),
         "cores": (0.1, 0.1),
-        "sync": (np.log(5e-6), 0.7),
+        # Strong: on two cores of which the other was busy at times, threads waited for more than each other.
+        "sync": (np.log(5e-6), 0.25),
     }
     for name, (value, apart) in terms.items():
         mean[TERM[name]], deviation[TERM[name]] = value, apart
