@@ -19,7 +19,7 @@ from perfpass.devices import Device
 from perfpass.errors import ArtefactError
 from perfpass.llm.costs import GGUF_BITS, Number, Parallelism, Step
 from perfpass.llm.costs import peak_flops as unit_flops
-from perfpass.llm.serving import release
+from perfpass.llm.versions import release
 from perfpass.prediction import Interval, Support, SupportLevel
 from perfpass.predictors.generation.features import COUNTED, ONE_SEQUENCE, Batch, Sizes, overflow
 from perfpass.predictors.generation.habits import NOTHING, Arithmetic, Habits, Host, Parts, parts_of
