@@ -209,7 +209,8 @@ class _Model:
         # Which cores help is where the time is least, so that it moves with nothing.
         of_spread = (self.work.times * _weight(found.spread, found.shared)) * whole[self.run]
         of_shared = (self.work.times * _weight(found.shared, found.spread)) * whole[self.run]
-        of_alone, moved = of_spread * np.exp((constants[TERM["cores"]] - 1.0) * found.used), sum(found.bytes.values())
+        of_alone = of_spread * np.exp((constants[TERM["cores"]] - 1.0) * found.used)
+        moved = np.sum(list(found.bytes.values()), axis=0)
         by_compute = of_alone * _weight(found.compute, moved) * found.compute
         by_bytes = of_alone * _weight(moved, found.compute)
         jacobian = np.zeros((n, size + 1))
