@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import perfpass
 from perfpass.devices import device
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS

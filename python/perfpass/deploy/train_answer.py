@@ -151,7 +151,8 @@ def arguments(
         if "sequence" in asked:
             raise ArgumentError(
                 f"{named('sequence')} is of language models whose layouts are known, and {_called(model)} is read as "
-                f"any network: give the length of its input, if it has one, as {named('dims')} sequence={asked['sequence']}"
+                f"any network: give the length of its input, if it has one, as {named('dims')} "
+                f"sequence={asked['sequence']}"
             )
         others = [name for name in asked if name not in (*_OF_NETWORKS, *_OF_BOTH)]
         what = "in eager PyTorch has no layouts" if eager else "is no language model whose layouts are known"
