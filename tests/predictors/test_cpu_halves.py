@@ -41,16 +41,20 @@ def test_16_bits_are_told_by_the_instructions_of_a_cpu_alike_in_inference_and_tr
     assert cpu_halves.how(device(cpu), precision) == how
     over = {}
     for mode in ("inference", "training"):
-        asked, plain = (
-            perfpass.predict(MODEL, cpu, batch=32, precision=p, mode=mode, calibration=False)
-            for p in (precision, "fp32")
+        (asked, plain), few = (
+            [
+                perfpass.predict(MODEL, name, batch=32, precision=p, mode=mode, calibration=False)
+                for p in (precision, "fp32")
+            ]
+            for name in (cpu, f"{cpu}:2")
         )
-        over[mode] = asked.latency_ms.median / plain.latency_ms.median
-        assert between[0] <= over[mode] <= between[1], mode
+        assert between[0] <= asked.latency_ms.median / plain.latency_ms.median <= between[1], mode
+        over[mode] = few[0].latency_ms.median / few[1].latency_ms.median
         said = [r for r in asked.support.reasons if r.startswith(f"products in {precision.removeprefix('amp_')} ")]
         assert len(said) == 1 and asked.support.level != "near"
         assert not any(r.startswith("products in") for r in plain.support.reasons)
-    # A step has other shares of products and of all else, and is priced by the same rule.
+    # A step has other shares of products and of all else, and is priced by the same rule; of 96 threads' waits, which no
+    # precision shortens, it has more as well.
     assert over["training"] == pytest.approx(over["inference"], rel=0.2)
 
 

@@ -96,6 +96,9 @@ def add(commands: Any) -> None:
     command.add_argument("--lora-targets", type=texts, metavar="T,T", help="what they adapt (default: query,value)")
     command.add_argument("--frozen", metavar="Q", help="weights beside adapters: none (16 bits, default), int8, nf4")
     command.add_argument("--dora", action="store_true", help="adapters with magnitudes")
+    command.add_argument(
+        "--equal-lengths", action="store_true", help="sequences are packed or padded to one length (as Megatron-LM's)"
+    )
     command.add_argument("--layout", metavar="L", help="of other networks: nchw (default) or nhwc")
     add_shapes(command)
     command.add_argument("--fabric", type=float, metavar="GB", help="GB/s between hosts, one direction, a device")
@@ -171,6 +174,7 @@ def _asked(options: Any) -> dict[str, Any]:
         "virtual": options.vp,
         "lora_targets": None if options.lora_targets is None else tuple(options.lora_targets),
         "dora": options.dora or None,
+        "equal_lengths": options.equal_lengths or None,
         "host_gb_s": options.host_bandwidth,
         "fabric_gb_s": options.fabric,
         "calibration": False if options.no_calibration else None,

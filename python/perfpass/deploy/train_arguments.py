@@ -47,6 +47,7 @@ _KINDS: dict[str, Kind] = {
     "lora_rank": _RANKS,
     "frozen": Choice(tuple(FROZEN)),
     "dora": Flag(),
+    "equal_lengths": Flag(),
     "fabric_gb_s": _GB_S,
     "host_gb_s": _GB_S,
     "tokens": Number(0, 1e16, above=True),

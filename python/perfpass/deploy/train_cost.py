@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _MICRO_BATCHES = (1, 2, 4, 8)
 _SEQUENCE = 4096
+_WORTH_SAYING = 0.05  # of the upper bound of memory
 _MEMORY_PARTS = (
     ("weights", "weights"),
     ("gradients", "gradients"),
@@ -195,6 +196,7 @@ def train_cost(
     lora_targets: tuple[str, ...] = ("query", "value"),
     frozen: str = "none",
     dora: bool = False,
+    equal_lengths: bool = False,
     fabric_gb_s: float | None = None,
     host_gb_s: float | None = None,
     tokens: float | None = None,
@@ -213,7 +215,9 @@ def train_cost(
     where the device has no bf16), fp16, fp8, nvfp4 (products alone; master copies in single precision), amp, bf16_true,
     fp32. ``framework``: megatron, torch, deepspeed, other, all with fused kernels; eager PyTorch's step is that of
     `perfpass.train_network_cost`. ``lora_rank``: adapters on ``lora_targets``, the rest
-    ``frozen`` as none (16 bits), int8, nf4 or nf4_double; ``dora``: with magnitudes. ``recompute``: none, selective,
+    ``frozen`` as none (16 bits), int8, nf4 or nf4_double; ``dora``: with magnitudes. ``equal_lengths``: sequences
+    are packed or padded to one length (else the upper bound of the memory in use holds what PyTorch's allocator keeps
+    of other lengths; Megatron-LM packs). ``recompute``: none, selective,
     full, offloaded (full, layers' inputs wait on the host). ``offload``: none, states (of the optimizer), optimizer
     (gradients, too, but of Megatron-LM), parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
     ``fabric_gb_s``: network between hosts, ``host_gb_s``: the host's memory, GB/s of (one direction) for a device.
@@ -265,7 +269,9 @@ def train_cost(
     if host_gb_s is not None:
         rates["host_bytes_s"] = 1e9 * host_gb_s
     products = train_arguments.PRODUCTS.get(precision, "")
-    found = run(read, board, layout, recipe, framework=framework, product_precision=products, **rates)
+    found = run(
+        read, board, layout, recipe, framework=framework, product_precision=products, unequal=not equal_lengths, **rates
+    )
     found, corrected = corrected_run(found, board, read.name, wanted=calibration)
     per_step = recipe.micro_batch * recipe.micro_batches * layout.data * recipe.sequence
     steps = None if tokens is None else tokens / per_step
@@ -276,7 +282,7 @@ def train_cost(
     plain = (_FUSED,) if gpus == 1 and recipe.adapter is None else ()
     notes = (
         *(*length_note(read, sequence), *corrected, *(_UNSURE[name] for name in found.why)),
-        *(*plain, *_uncounted(recipe, framework), *cost.notes),
+        *(*plain, *_uncounted(recipe, framework), *_kept(found), *cost.notes),
     )
     return TrainCost(
         model=read.name,
@@ -351,6 +357,15 @@ def _uncounted(recipe: Recipe, framework: str) -> Iterator[str]:
         yield "unpacking weights of 8 bits was not measured: it is told as that of NF4"
     if recipe.adapter and recipe.adapter.decomposed:
         yield "the norms of DoRA's weights are not in the time: a step takes longer"
+
+
+def _kept(found: Run) -> Iterator[str]:
+    if found.kept_bytes > _WORTH_SAYING * found.in_use.high:
+        yield (
+            f"up to {size(found.kept_bytes)} of the upper bound is what PyTorch's allocator keeps where sequences "
+            "differ in length; it gives that back before it fails. None where they are packed or padded to one length "
+            "(--equal-lengths), hardly any with PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"
+        )
 
 
 def search_layouts(model: Any, device: str | Device, *, gpus: int, **asked: Any) -> Layouts:

@@ -257,6 +257,7 @@ class TrainCost(Question):
     lora_targets: list[_Name] | None = Field(None, max_length=20)
     frozen: _Text = Field(None, description="Of weights beside adapters: none, int8, nf4.")
     dora: bool | None = None
+    equal_lengths: bool | None = None
     fabric_gb_s: _Number = None
     layout: _Text = Field(None, description="Of a network: nchw (default) or nhwc.")
     dims: _Sizes = None

@@ -168,14 +168,14 @@ class CpuPredictor:
 
     @staticmethod
     def lacks(found: Seconds, way: Way, machines: list[str] | tuple[str, ...]) -> np.ndarray:
-        """[N, CAUSES]; half-widths grow by so much for every doubling of cores beyond those of any run."""
+        """[N, CAUSES]; ``cores``: doublings beyond those of any run, each with a width of its own."""
         one = np.ones(len(found.total))
         doublings = max(0.0, float(np.log2(max(way.device.sm_count, 1) / MEASURED_CORES)))
         parallel = float(way.device.sm_count > 1 and way.runtime not in ON_ONE_CORE)
         unknown = float(not way.on_measured_cpu(machines))
         return np.column_stack(
             [one, found.host / found.total, found.unscheduled]
-            + [one * lack for lack in (parallel, unknown, doublings**2)]
+            + [one * lack for lack in (parallel, unknown, doublings)]
         )
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +14,7 @@ from perfpass.llm.in_use import CONTEXT_BYTES, CONTEXT_SHARES
 from perfpass.llm.training import TrainingMemory, training_memory
 from perfpass.prediction import Interval, MemoryFigures
 from perfpass.predictors.llm_training import constants
+from perfpass.predictors.llm_training.in_use import PACKING, UNEQUAL_MORE
 from perfpass.predictors.llm_training.reach import bytes_of_a_flop
 from perfpass.predictors.llm_training.step import HOST_BYTES_S, StepTime, timed, work
 from perfpass.predictors.roofline import fed_flops, issue_share, sustained_flops
@@ -33,6 +34,7 @@ _WAITS = 0.5  # share of a step that is its host's, from which on that is said
 class Run:
     """One layout: memory of the fullest device as counted and as the device shows it, seconds of a step by cause.
 
+    ``kept_bytes`` of the upper bound are those that the allocator keeps of other lengths, where sequences may differ.
     ``mfu``: the model's FLOPs, none computed anew, over the device's 16-bit peak. ``why``: what the time's interval is
     wide of.
     """
@@ -45,6 +47,7 @@ class Run:
     mfu: float
     power_w: Interval
     why: tuple[str, ...]
+    kept_bytes: float = 0.0
 
     @property
     def fits(self) -> bool:
@@ -62,8 +65,12 @@ def run(
     product_precision: str = "",
     fabric: float = 0.0,
     host_bytes_s: float = HOST_BYTES_S,
+    unequal: bool = False,
 ) -> Run:
     """The prediction; ``host_bytes_s``: of a device's share of the host's memory, where an optimizer runs there.
+
+    ``unequal``: sequences may differ in length, so that the allocator may keep more than a step needs (which it gives
+    back before it fails: that fits no less).
 
     Raises ArgumentError for what cannot be laid out, DeviceError for a precision that is lacking.
     """
@@ -119,11 +126,15 @@ def run(
     moved += products * bytes_of_a_flop(model, layout, recipe) / device.memory_bandwidth_bytes_s
     uses = (np.array([min(used / seconds, 1.0)]) for used in (products / found.speed_up / fed, moved))
     drawn = StepPower.from_dict(StepPredictor.load().manifest["step_power"]).predict(device, *uses)
-    in_use = Interval(middle, low, high, "byte")
+    needed = Interval(middle, low, high, "byte")
+    kept = 0.0
+    if unequal and framework not in PACKING:
+        stage = memory.stages[memory.fullest]
+        kept = min(UNEQUAL_MORE * (stage.activations + stage.working), max(device.usable_bytes - high, 0.0))
     return Run(
         memory=memory,
-        in_use=in_use,
-        fits_probability=MemoryFigures(in_use).probability_fits(device.usable_bytes),
+        in_use=replace(needed, high=high + kept),
+        fits_probability=MemoryFigures(needed).probability_fits(device.usable_bytes),
         parts_s=parts,
         step_s=step,
         mfu=float(found.model_flops / ideal),
@@ -133,4 +144,5 @@ def run(
             *(name for name, holds in strange.items() if holds),
             *(["issue"] if waiting > _WAITS else []),
         ),
+        kept_bytes=kept,
     )
