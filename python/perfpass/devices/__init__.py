@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from perfpass.devices.lookup import add_file, catalogue, device
 from perfpass.devices.mig import MigGeometry, MigProfile
-from perfpass.devices.spec import PRECISIONS, Device
+from perfpass.devices.spec import CORE_BYTES_PER_CYCLE, PRECISIONS, Device
 
 __all__ = [
+    "CORE_BYTES_PER_CYCLE",
     "PRECISIONS",
     "Device",
     "MigGeometry",
