@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from perfpass.devices.lookup import add_file, catalogue, device
 from perfpass.devices.mig import MigGeometry, MigProfile
-from perfpass.devices.spec import CORE_BYTES_PER_CYCLE, PRECISIONS, Device
+from perfpass.devices.spec import PRECISIONS, Device
 
 __all__ = [
-    "CORE_BYTES_PER_CYCLE",
     "PRECISIONS",
     "Device",
     "MigGeometry",
@@ -22,4 +21,5 @@ __all__ = [
     "order",
     "product",
     "sheet",
+    "spec",
 ]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from perfpass.devices import CORE_BYTES_PER_CYCLE
+from perfpass.devices.spec import CORE_BYTES_PER_CYCLE
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATORS
 from perfpass.late import dataclass
