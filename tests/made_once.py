@@ -24,6 +24,7 @@ def made_once(name: str, make: Callable[[], _Made], folder: Path = FOLDER) -> _M
         if path.exists():
             found: _Made = pickle.loads(path.read_bytes())
             return found
-        made = make()
-        path.write_bytes(pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
+        made, half = make(), path.with_suffix(".half")
+        half.write_bytes(pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
+        half.replace(path)  # whole, or not there: a worker that is ended here leaves the lock and no pickle
         return made

@@ -109,6 +109,15 @@ def test_a_wider_interval_has_no_more_probability_beyond_its_bounds():
     assert told[0] == sorted(told[0]) and told[1] == sorted(told[1])
     assert all(b <= a for a, b in zip(*told, strict=True))
     assert wide.probability_fits(50e9) > narrow.probability_fits(50e9), "by their widths they would"
+    least = Interval(100e9, 100e9, 110e9, "byte")  # as weights whose size is known
+    assert chance(least, 100e9) == 0.5 and chance(least, 99e9) < 0.05
+
+
+def test_a_share_below_weights_of_a_known_size_hardly_fits():
+    """SGLang leaves itself 0.829 of two H100: 66.3 GiB on each, and weights and one sequence take 67 at least."""
+    found = perfpass.fit("llama-3.1-70b", "h100", tp=2, runtime="sglang")
+    assert found.probability < 0.02 and found.answers[0].needed.low > 66.9 * 2**30
+    assert any("--mem-fraction-static" in change.text for change in found.answers[0].changes)
 
 
 def test_servers_fill_a_share_that_can_be_set():

@@ -163,6 +163,18 @@ def test_a_calibration_of_another_predictor_changes_nothing():
     assert found.latency_ms == plain.latency_ms
 
 
+def test_what_launched_kernels_teach_of_their_host_is_less_of_a_graph_that_is_replayed():
+    taught = made(factor=0.5, software=("fp32 torch.compile nchw",) * 12)
+
+    def factor(**how):
+        one = {"runtime": "torch.compile", **how}
+        found = predict_graph(network(), "a100-sxm4-80gb", calibration=taught, **one)
+        return found.provenance["calibration"]["factor"]
+
+    launched, replayed = factor(), factor(cuda_graph=True)
+    assert launched < replayed < 1.0
+
+
 # The command
 
 

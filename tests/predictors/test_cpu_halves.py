@@ -53,8 +53,8 @@ def test_16_bits_are_told_by_the_instructions_of_a_cpu_alike_in_inference_and_tr
         said = [r for r in asked.support.reasons if r.startswith(f"products in {precision.removeprefix('amp_')} ")]
         assert len(said) == 1 and asked.support.level != "near"
         assert not any(r.startswith("products in") for r in plain.support.reasons)
-    # A step has other shares of products and of all else, and is priced by the same rule; of 96 threads' waits, which no
-    # precision shortens, it has more as well.
+    # A step has other shares of products and of all else, and is priced by the same rule; of 96 threads' waits, which
+    # no precision shortens, it has more as well.
     assert over["training"] == pytest.approx(over["inference"], rel=0.2)
 
 

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import perfpass
 from perfpass.devices import device
 from perfpass.errors import ArtefactError
 from perfpass.graph import OPERATOR_CLASS_OF, OPERATORS
@@ -249,3 +250,12 @@ def test_classes_of_tvm_are_carried_to_gpus_with_both_ends_in_the_interval(board
     library, carried = found["tensorrt"].median[0], found["tvm"]
     assert carried.low[0] < library < carried.median[0]
     assert "half as far" in said[0]
+
+
+def test_few_cores_of_a_cpu_with_records_say_that_those_of_all_carry_over():
+    whole, few = (
+        perfpass.predict("resnet50", name, runtime="torch.compile") for name in ("core-i7-12700h", "core-i7-12700h:4")
+    )
+    assert few.latency_ms.median > whole.latency_ms.median
+    assert any("no run on 4 cores of Intel Core i7-12700H alone" in reason for reason in few.support.reasons)
+    assert not any("no run" in reason for reason in whole.support.reasons)

@@ -147,6 +147,8 @@ def test_releases_of_transformers_that_loop_over_experts_wait_for_their_host():
     assert every > chosen > 2 * grouped
     said = ask("qwen3-30b-a3b", runtime_version="4.51.3", batch=1, **asked).support.reasons
     assert any("one after another" in reason for reason in said)
+    told = {model: " ".join(ask(model, **asked).support.reasons) for model in ("qwen3-30b-a3b", "gpt-oss-20b")}
+    assert "looped over" in told["qwen3-30b-a3b"] and "looped over" not in told["gpt-oss-20b"]
 
 
 def test_experts_are_chosen_evenly_where_no_real_text_is_read():

@@ -151,7 +151,8 @@ def arguments(
         if "sequence" in asked:
             raise ArgumentError(
                 f"{named('sequence')} is of language models whose layouts are known, and {_called(model)} is read as "
-                f"any network: give the length of its input as {named('dims')} sequence={asked['sequence']}"
+                f"any network: give the length of its input, if it has one, as {named('dims')} "
+                f"sequence={asked['sequence']}"
             )
         others = [name for name in asked if name not in (*_OF_NETWORKS, *_OF_BOTH)]
         what = "in eager PyTorch has no layouts" if eager else "is no language model whose layouts are known"
@@ -176,7 +177,7 @@ def _as_network(
     and what is to be said of what was not asked.
 
     ``of_language``: a language model, which is trained as the frameworks train it where nobody says how (as many
-    tokens, products in bf16 beside weights in single precision, AdamW), None of another network.
+    tokens, products as `_trained_in` beside weights in single precision, AdamW), None of another network.
     """
     check({name: asked[name] for name in ("sequence", "tokens") if asked.get(name) is not None})
     del asked["framework"]
@@ -187,7 +188,7 @@ def _as_network(
         if not any("sequence" in name for name in dims):
             said += length_note(read, sequence)
             sequence = sequence_of(read, sequence)
-        usual = {"precision": "amp_bf16" if "bf16" in board.peak_flops else "amp", "optimizer": "adamw"}
+        usual = {"precision": _trained_in(board), "optimizer": "adamw"}
         taken = {name: value for name, value in usual.items() if asked.get(name) is None}
         asked |= taken
         if taken:
@@ -199,6 +200,12 @@ def _as_network(
     if sequence is None:
         raise ArgumentError(f"{named('tokens')} of an eager step need its length; give {named('sequence')}")
     return float(tokens / sequence), tuple(said)
+
+
+def _trained_in(board: Device) -> str:
+    """The precision of products where nobody says: bf16, or the halves that the device has, else fp32."""
+    of = {"bf16": "amp_bf16", "fp16": "amp"}
+    return next((precision for rate, precision in of.items() if rate in board.peak_flops), "fp32")
 
 
 def _samples(samples: float | None, epochs: float | None, named: Callable[[str], str]) -> float | None:

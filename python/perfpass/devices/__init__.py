@@ -21,4 +21,5 @@ __all__ = [
     "order",
     "product",
     "sheet",
+    "spec",
 ]

@@ -142,6 +142,8 @@ def chance(need: Interval, limit_bytes: float) -> float:
     if bound == limit_bytes or bound <= 0.0:
         return at
     if limit_bytes < bound:
+        # Where the least is the median, half of P lies at the bound, and none below it.
+        at = min(at, (1.0 - need.coverage) / 2.0)
         return at * (max(limit_bytes, 0.0) / bound) ** _FALL
     return 1.0 - (1.0 - at) * (bound / limit_bytes) ** _FALL
 

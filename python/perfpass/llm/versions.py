@@ -13,7 +13,7 @@ _LONGEST_VERSION = 64
 
 
 def check_version(version: str) -> None:
-    """Raises ArgumentError for a text that is no version of a runtime; empty is the newest measured one."""
+    """Raises ArgumentError for a text that is no version of a runtime; empty is the newest."""
     if version and (len(version) > _LONGEST_VERSION or not _VERSION.fullmatch(version)):
         raise ArgumentError(
             f"runtime version {version[:_LONGEST_VERSION]!r} is none; give one as 0.18.0 or 1.2.0rc6, or leave it out"

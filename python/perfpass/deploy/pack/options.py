@@ -166,6 +166,7 @@ class _Asker:
     def _llm(self, device: Device, model: Model, fleet: Fleet) -> Iterator[dict[str, Any]]:
         """The server at the load that it serves most at while it meets its targets; else at its smallest load."""
         from perfpass.llm import language_model
+        from perfpass.llm.in_use import chance
         from perfpass.llm.memory import served
         from perfpass.predictors.serving.predictor import predict_llm
 
@@ -184,7 +185,7 @@ class _Asker:
             memory = served(language_model(model.model), device, found.serving, sequences=concurrency)
             total = float(memory.total_bytes)
             needed = memory.needed or Interval(total, total, total, "byte")
-            fits = needed.probability_fits(memory.usable_bytes)
+            fits = chance(needed, memory.usable_bytes)
             requests = found.request_ms.inverse(1e3 * concurrency, "1/s")
             now = {
                 "processes": 1,

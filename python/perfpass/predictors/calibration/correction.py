@@ -50,7 +50,8 @@ def extra_columns(predictor: str, runs: Runs, way: Way) -> dict[str, np.ndarray]
         return {}
     precision = way.precision if way.precision in GEMM_RATE else "fp32"
     runtime = way.runtime if way.runtime in ISSUE_S else "torch.compile"
-    known = replace(way, precision=precision, runtime=runtime)
+    # Of an engine, traits are those of its launched kernels, which calibrations were made with.
+    known = replace(way, precision=precision, runtime=runtime, cuda_graph=way.cuda_graph and runtime == way.runtime)
     found = InferencePredictor.load().traits(runs.tables, runs.batch, known)
     return {"traits": found[:, TRAIT_COLUMNS]}
 
@@ -61,7 +62,9 @@ def _traits(predictor: str, columns: Columns) -> np.ndarray:
 
 
 def _software(way: Way) -> str:
-    return f"{way.precision} {way.runtime} {way.layout}"
+    """A compiled graph that is replayed has no host, which is most of what runs of one that is not say."""
+    replayed = " replayed" if way.cuda_graph and way.runtime in ISSUE_S else ""
+    return f"{way.precision} {way.runtime} {way.layout}{replayed}"
 
 
 @cache

@@ -127,7 +127,8 @@ def _software(old: Question, new: Question) -> dict[str, float]:
     rates = {_rate(side.way) for side in (old, new)}
     # A captured graph is issued as no runtime issues its kernels: no pair of records says how much they share.
     runtimes = {side.way.runtime + " replayed" * side.way.cuda_graph for side in (old, new)}
-    kin = any(all(name.startswith(framework) for name in runtimes) for framework in _FRAMEWORKS)
+    kin = old.way.cuda_graph == new.way.cuda_graph
+    kin = kin and any(all(name.startswith(framework) for name in runtimes) for framework in _FRAMEWORKS)
     return {
         "precision": 0.0 if old.way.precision == new.way.precision else 1.0 if len(rates) > 1 else _SAME_RATE,
         "runtime": 0.0 if len(runtimes) == 1 else _SAME_FRAMEWORK if kin else 1.0,

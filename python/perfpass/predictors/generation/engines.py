@@ -205,13 +205,19 @@ def looped(batch: Batch, tokens: Number) -> Number:
     """
     found = release(batch.runtime_version)
     counts = [(count, layer.experts) for count, layer in batch.model.layers if layer.experts]
-    if engine_of(batch) not in _LOOPING or found >= _GROUPED_SINCE or not counts or batch.model.model_type in _AT_ONCE:
+    if not _has_looped(batch) or found >= _GROUPED_SINCE:
         return 1.0
     layers = sum(count for count, _ in counts)
     every = sum(count * e.count for count, e in counts) / layers
     chosen = sum(n * e.count * (1.0 - (1.0 - e.active / e.count) ** np.asarray(tokens)) for n, e in counts) / layers
     visited = chosen + (_UNCHOSEN * (every - chosen) if found < _CHOSEN_SINCE else 0.0)
     return np.maximum(visited / _EXPERTS_OF_HABIT, 1.0)
+
+
+def _has_looped(batch: Batch) -> bool:
+    """Whether some release loops over the experts of this model."""
+    model = batch.model
+    return engine_of(batch) in _LOOPING and model.is_mixture and model.model_type not in _AT_ONCE
 
 
 def token(batch: Batch, split: Parallelism, sequences: Number, depth: Number) -> Parts:
@@ -373,7 +379,7 @@ class Engines:
                 f"transformers {batch.runtime_version} runs a layer's experts one after another: "
                 f"{again:.1f} times the host's time of eight (present releases in groups)"
             )
-        elif batch.model.is_mixture and name in _LOOPING and not batch.runtime_version:
+        elif _has_looped(batch) and not batch.runtime_version:
             reasons.append("a present release; up to 4.52 all experts of a layer are looped over (--runtime-version)")
         host = host_of(batch)
         left = "nothing is left to the host"

@@ -174,8 +174,7 @@ class CpuPredictor:
         parallel = float(way.device.sm_count > 1 and way.runtime not in ON_ONE_CORE)
         unknown = float(not way.on_measured_cpu(machines))
         return np.column_stack(
-            [one, found.host / found.total, found.unscheduled]
-            + [one * lack for lack in (parallel, unknown, doublings)]
+            [one, found.host / found.total, found.unscheduled] + [one * lack for lack in (parallel, unknown, doublings)]
         )
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:

@@ -500,7 +500,10 @@ class RatioTrees(ABC):
             notes.add(1, True, f"{few}; {why}", vouched=True)
         if not known:
             level, vouched = self.unseen(device)
-            reason = f"{s.nothing} on {device.name} to learn from; the roofline carries over what other devices taught"
+            on, taught = device.name, "other devices"
+            if device.kind == "cpu" and device.parent in self.manifest["measured"]:
+                on, taught = f"{device.sm_count} cores of {device.name} alone", "runs on all of its cores"
+            reason = f"{s.nothing} on {on} to learn from; the roofline carries over what {taught} taught"
             notes.add(level, True, reason, vouched=vouched)
         elif measured is None and not alike:
             what = sorted({f"{e['precision']} {e['runtime']} {e['layout']}" for e in known})
