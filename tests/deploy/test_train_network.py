@@ -234,7 +234,7 @@ def test_a_language_model_trains_as_usual_where_nobody_says_how():
 
 
 def test_the_length_of_another_network_is_a_size_of_its_input():
-    with pytest.raises(ArgumentError, match="give the length of its input as dims sequence=512"):
+    with pytest.raises(ArgumentError, match="give the length of its input, if it has one, as dims sequence=512"):
         train_answer("t5-small", "a100", sequence=512)
 
 

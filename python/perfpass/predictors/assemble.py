@@ -15,7 +15,7 @@ from perfpass.decision import Limits
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
-from perfpass.graph import DTYPES, OpGraph, single
+from perfpass.graph import DTYPES, OpGraph
 from perfpass.graph.saved import saved_activations
 from perfpass.prediction import SUPPORT_LEVELS, Interval, MigHint, Prediction, Support, SupportLevel
 from perfpass.predictors import loads, quantisation, registry
@@ -447,8 +447,11 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
     workload = check(target, runtime=runtime, **how)
     rewritten = None if workload.quantised is None else quantisation.rewritten(graph, workload.quantised)
     graph = graph if rewritten is None else rewritten.graph
-    if single.keeps(workload.precision, runtime, workload.mode):
-        graph = single.kept(graph)
+    if graph.single:
+        from perfpass.graph import single
+
+        if single.keeps(workload.precision, runtime, workload.mode):
+            graph = single.kept(graph)
     plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime))
     return PlannedRun(
         graph=graph,
@@ -481,7 +484,12 @@ def _reasons(estimate: Estimate, graph: OpGraph) -> tuple[str, ...]:
         reasons.append(f"operators without a cost model, counted as moving their inputs and outputs: {_few(unknown)}")
     if stated := graph.stated_operators:
         reasons.append(f"operators as their user states them, not as measured: {_few(stated)}")
-    return (*reasons, said) if (said := single.sentence(graph)) else tuple(reasons)
+    if graph.single:
+        from perfpass.graph import single
+
+        if said := single.sentence(graph):
+            reasons.append(said)
+    return tuple(reasons)
 
 
 def _few(names: Mapping[str, int]) -> str:
