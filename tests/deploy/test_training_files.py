@@ -96,6 +96,7 @@ def test_torchtitan_is_read(tmp_path):
     wanted = {"gpus": 16, "tensor": 2, "context": 2, "sharding": "zero3", "sequence": 8192, "micro_batch": 2}
     assert found.asked.items() >= (wanted | {"precision": "amp", "recompute": "full", "framework": "torch"}).items()
     assert found.asked["global_batch"] == 8 and "sharding_group" not in found.asked
+    assert found.asked["equal_lengths"]  # its loader cuts one stream of documents
 
 
 def test_torchtitan_leaves_open_what_the_devices_decide(tmp_path):

@@ -74,6 +74,7 @@ def read(content: Mapping[str, Any], where: str) -> Settings:
         "optimizer": _optimizer(whole.table("optimizer"), notes),
         "precision": _precision(whole, training, model, notes),
         "framework": "torch",
+        "equal_lengths": True,  # its loader cuts one stream of documents (datasets/hf_datasets.py)
         "offload": "parameters" if training.flag("enable_cpu_offload") else None,
     }
     if replicas > 1 and shards is None:
