@@ -203,6 +203,17 @@ def test_inputs_are_listed_with_their_symbols(tmp_path: Path) -> None:
     assert importer.inputs(path) == (importer.Input("x", "float32", ("batch", 3, "x:2")),)
 
 
+def test_a_file_that_holds_to_its_batch_is_said_to(tmp_path: Path) -> None:
+    token = helper.make_tensor("token", TensorProto.FLOAT, [1, 1, 4], [0.0] * 4)
+    nodes = [helper.make_node("Concat", ["token", "x"], ["y"], axis=1)]
+    ends = [helper.make_tensor_value_info(*of) for of in (("x", 1, [1, 2, 4]), ("y", 1, [1, 3, 4]))]
+    model = helper.make_model(helper.make_graph(nodes, "g", ends[:1], ends[1:], [token]))
+    onnx.save(model, path := tmp_path / "one.onnx")
+    assert importer.read(path, batch=1).node_count == 1
+    with pytest.raises(errors.ShapeError, match="the file fixes its batch to 1.*open batch"):
+        importer.read(path, batch=3)
+
+
 @pytest.mark.parametrize(
     ("arguments", "shape"),
     [

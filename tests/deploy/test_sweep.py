@@ -164,6 +164,12 @@ def test_a_table_says_how_many_have_no_figures_and_why(served):
     assert all(len(line) <= 300 for line in text.splitlines())
 
 
+def test_no_table_is_shown_where_no_point_has_figures(served):
+    text = str(served.take(np.flatnonzero(~served.ok)))
+    assert "latency" not in text and "price of" not in text
+    assert all("without figures" in line or "of them without figures" in line for line in text.splitlines())
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 6), st.integers(0, 6)), min_size=1, max_size=25))
 def test_a_front_is_what_no_point_is_better_than(values):

@@ -64,6 +64,22 @@ def test_an_image_size_holds_where_strides_divide_it():
     assert str(found.formulas["macs"]).count("image_size^2")
 
 
+@pytest.mark.parametrize("stride", [320, 384])
+def test_seconds_of_sound_are_long_enough_to_begin_at(stride, tmp_path):
+    onnx = pytest.importorskip("onnx")
+    helper, real = onnx.helper, onnx.TensorProto.FLOAT
+    taps = helper.make_tensor("w", real, [4, 1, 1024], [0.0] * 4096)
+    nodes = [helper.make_node("Conv", ["sound", "w"], ["frames"], strides=[stride])]
+    given = [helper.make_tensor_value_info("sound", real, [1, 1, "samples"])]
+    made = [helper.make_tensor_value_info("frames", real, [1, 4, None])]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", given, made, [taps])), path := tmp_path / "sound.onnx")
+    found = perfpass.symbolic(str(path), batch=1)
+    (axis,) = found.axes
+    assert (axis.symbol, axis.step) == ("samples", stride)
+    size = axis.first + 40 * stride
+    assert found.at({"samples": size}) == _counted(str(path), 1, samples=size)
+
+
 def test_pieces_of_the_peak_are_the_largest_polynomial_at_every_size():
     found = perfpass.symbolic(str(EXAMPLES / "deberta_v3_large_dynamic.onnx"), batch=1)
     for piece in found.pieces:

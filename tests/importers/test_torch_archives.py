@@ -176,6 +176,24 @@ def test_a_custom_operator_is_unknown_with_its_shapes_and_named(archives: dict[s
     assert list(graph.unknown_operators) == ["mine.gelu.default"]
 
 
+def test_experts_count_alike_by_the_product_that_transformers_exports(tmp_path: Path) -> None:
+    import transformers.integrations.moe  # defines transformers::grouped_mm_fallback
+
+    class Experts(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = torch.nn.Parameter(torch.zeros(4, 16, 32))
+            self.register_buffer("ends", torch.tensor([2, 6, 6, 10], dtype=torch.int32))
+
+        def forward(self, rows: torch.Tensor) -> torch.Tensor:
+            return torch.ops.transformers.grouped_mm_fallback(rows, self.weight, self.ends)
+
+    torch.export.save(torch.export.export(Experts(), (torch.zeros(10, 16),)), path := tmp_path / "experts.pt2")
+    graph = perfpass.load(path)
+    assert not graph.unknown_operators
+    assert costs.count(graph).totals["macs"] == 10 * 16 * 32
+
+
 class Repeating(torch.nn.Module):
     """Blocks alike, with what a call written again must not miss: views, writes through them, masks, parts, aliases."""
 

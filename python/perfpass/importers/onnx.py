@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass import _core
-from perfpass.errors import ArgumentError, about
+from perfpass.errors import ArgumentError, ShapeError, about
 from perfpass.graph import OpGraph
 from perfpass.graph.assumed import DETECTIONS, Assumed, checked
 from perfpass.late import dataclass
@@ -60,7 +61,7 @@ def read(
     arguments = reading(dims, input_shapes, batch)
     arguments |= {"detections": stated.get(DETECTIONS, 0), "operators": _Described()}
     if isinstance(model, (str, os.PathLike)):
-        with about(model):
+        with about(model), _held_to(model, batch):
             return with_load(OpGraph(_core.read_onnx_file(os.fsencode(model), **arguments)), stated)
     if isinstance(model, (bytes, bytearray, memoryview)):
         return with_load(OpGraph(_core.read_onnx_bytes(model, **arguments)), stated)
@@ -70,6 +71,21 @@ def read(
             f"cannot read a model from {type(model).__name__}; give a path, bytes or an onnx.ModelProto"
         )
     return with_load(OpGraph(_core.read_onnx_bytes(serialize(), **arguments)), stated)
+
+
+@contextmanager
+def _held_to(path: str | os.PathLike[str], batch: int | None) -> Iterator[None]:
+    """Inside, shapes that contradict each other at another batch than the file's are said to be of that file's batch."""
+    try:
+        yield
+    except ShapeError as error:
+        own = None if batch is None else next((i.shape[0] for i in inputs(path) if i.shape), None)
+        if isinstance(own, int) and own != batch:
+            raise ShapeError(
+                f"{error}; the file fixes its batch to {own}, and what it holds does not follow another: leave the "
+                "batch out, or export the model with an open batch"
+            ) from None
+        raise
 
 
 class _Described:

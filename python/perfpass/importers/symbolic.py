@@ -30,11 +30,14 @@ _FROM_LIBRARIES = ("timm", "torchvision", "definitions")
 # Readings along one axis: a polynomial of degree 4, as no operator's count passes it, and two more to check it.
 _ALONG = 7
 _SPARE = 2
-_FAR, _FARTHER = (11, 23), (11, 23, 250)  # of further readings, in steps; of a file, which is read in milliseconds
-_STEPS = (1, 32, 16, 8, 4, 2, 64, 14, 28, 7, 56, 24, 48, 12, 128, 256)
+# Of further readings, in steps; of a file, which is read in milliseconds: past what a frame of sound is made of.
+_FAR, _FARTHER = (11, 23), (11, 23, 250, 1001, 4001)
+# Strides of images and patches, and of samples of sound that one frame is made of (wav2vec 2.0's 320, Moonshine's 384).
+_STEPS = (1, 32, 16, 8, 4, 2, 64, 14, 28, 7, 56, 24, 48, 12, 128, 256, 320, 384)
 _MOST_READINGS = 400
 _MOST_SYMBOLS = 4
 _FIRST = 16  # of a size whose model states no other
+_STARTS = (_FIRST, 64, 128, 224, 256, 512, 16000)  # the last: a second of sound
 _TWO_BATCHES = (2, 3)
 _LONGEST_RANGE = 4096  # sizes at which pieces are told apart
 Point = Mapping[str, int]
@@ -209,12 +212,12 @@ class _Reader:
 
     def reference(self, names: Mapping[str, int]) -> dict[str, int]:
         """Sizes at which the model can be read: those of ``names``, or larger ones of all that state none."""
-        for first in (_FIRST, 64, 128, 224, 256, 512):
+        for first in _STARTS:
             start = {name: first if size == _FIRST else size for name, size in names.items()}
             try:
                 self.counts(start)
             except PerfPassError:
-                if first == 512 or _FIRST not in names.values():
+                if first == _STARTS[-1] or _FIRST not in names.values():
                     raise
             else:
                 return start

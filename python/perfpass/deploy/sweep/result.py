@@ -169,7 +169,10 @@ class Sweep:
             rows.append((*settings, *(_figure(name, shown.columns[name][i]) for name in figures)))
         without = len(self) - len(asked)
         title = f"{printable(self.model)}: {len(self):,} points" + (f", {without:,} of them without" if without else "")
-        lines = [title + (" figures" if without else ""), _whole(rows)]
+        title += " figures" if without else ""
+        if not len(asked):
+            return "\n".join([title, *self.problems()])
+        lines = [title, _whole(rows)]
         if len(asked) > _SHOWN:
             lines.append(f"  and {len(asked) - _SHOWN:,} more: -o FILE writes all")
         return "\n".join([*lines, *self.problems(), *(f"  {note}" for note in self.notes)])

@@ -98,6 +98,9 @@ _ARITHMETIC: dict[str, Callable[..., Any]] = {
     "torch._sym_sqrt": math.sqrt,
 }
 _OF_LISTS = frozenset({"_operator.getitem", "torch.sym_sum"})  # the others take numbers alone
+# A library's operator for one of PyTorch's, with the same arguments in the same order: transformers writes a product a
+# group of rows as its own where the experts are in another type than the kernel takes (integrations/moe.py, 5.23).
+_ALIKE = {"transformers.grouped_mm_fallback.default": "aten._grouped_mm.default"}
 _MODULE = re.compile(r"L\['self'\]\.?|L__self__[^,]*$")
 
 
@@ -315,6 +318,8 @@ class _Run:
         name = target.removeprefix("torch.ops.")
         if name == target:
             raise UnsupportedError(f"the program calls {shown(target[:80])}, which is not called here")
+        if alike := _ALIKE.get(name):
+            return self.replay.call(alike, [self._argument(n["arg"], values) for n in node["inputs"]], {}, module)
         if not self.is_known(name):
             return self._unknown(name, node, graph, values, module)
         # Older schemas name no kind: names are those of the operator's schema, and serve for both; but for `self` and
