@@ -7,7 +7,7 @@ from the file where it has them all, else from shape inference in the core.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -75,7 +75,7 @@ def read(
 
 @contextmanager
 def _held_to(path: str | os.PathLike[str], batch: int | None) -> Iterator[None]:
-    """Inside, shapes that contradict each other at another batch than the file's are said to be of that file's batch."""
+    """Inside, an error of shapes at another batch than the file fixes says so."""
     try:
         yield
     except ShapeError as error:
