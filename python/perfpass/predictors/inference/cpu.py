@@ -69,11 +69,14 @@ class CpuPredictor:
     @staticmethod
     def covers(way: Way) -> bool:
         """Whether it speaks of the run: on a CPU, in a runtime that was measured in single precision, and in eager
-        PyTorch in 16 and 64 bits, which follow from that.
+        PyTorch in 8, 16 and 64 bits and ONNX Runtime in 8, which follow from that.
         """
         if way.device.kind != "cpu":
             return False
-        follows = way.runtime == "torch" and way.precision in cpu_halves.FOLLOWING
+        runtime = way.as_measured.runtime
+        follows = (runtime == "torch" and way.precision in cpu_halves.FOLLOWING) or (
+            runtime in ("torch", "onnxruntime") and way.precision == "int8"
+        )
         return follows or (way.as_measured.runtime in RUNTIMES and way.precision == "fp32")
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
@@ -93,7 +96,7 @@ class CpuPredictor:
                 "the time allow for a factor of 2 between them and memory is as it is"
             )
             notes.add(1, True, said, first=True)
-        notes.add(1, tables.any(np.asarray(table.op) == EIGHT_BITS), _OF_8_BITS)
+        notes.add(1, tables.any(np.isin(table.op, EIGHT_BITS)), _OF_8_BITS)
         if (follows := cpu_halves.said(way)) is not None:
             notes.add(1, True, follows, first=True)
         total, row, learned = found.total, found.row, {}
@@ -179,7 +182,7 @@ class CpuPredictor:
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
-        unmeasured = _UNMEASURED if way.runtime in STANDING_IN else cpu_halves.further(way)
+        unmeasured = float(np.hypot(_UNMEASURED if way.runtime in STANDING_IN else 0.0, cpu_halves.further(way)))
         way = way.as_measured
         low, high = self._spread[way.runtime].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
         bounds = tuned.bounds(columns, -np.hypot(low, unmeasured), np.hypot(high, unmeasured))
