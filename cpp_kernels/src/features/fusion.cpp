@@ -134,6 +134,9 @@ class Edited {
   /// What runs in 8 bits moves a byte an element and multiplies as the operators of 8 bits; what widened and narrowed
   /// numbers around it goes.
   void merge(const Quantized& fused) {
+    std::vector<Part> parts;
+    std::copy_if(fused.parts.begin(), fused.parts.end(), std::back_inserter(parts),
+                 [&](const Part& part) { return untouched(part.node) && untouched(part.into); });
     std::map<std::pair<std::int32_t, std::int64_t>, std::vector<NodeId>> units;  // by row and elements of the weight
     for (NodeId n = 0; n < static_cast<NodeId>(fused.units.size()); ++n) {
       if (fused.units[n] && untouched(n)) units[{row_of_[n], stored_elements(n)}].push_back(n);
@@ -149,9 +152,6 @@ class Edited {
       t_.weight_bytes.back() = weights;
       for (const NodeId n : nodes) runs_in_[n] = added;
     }
-    std::vector<Part> parts;
-    std::copy_if(fused.parts.begin(), fused.parts.end(), std::back_inserter(parts),
-                 [&](const Part& part) { return untouched(part.node); });
     for (const Part& part : parts) t_.count[row_of_[part.node]] -= g_.repeat[part.node];
     vanish(parts);
   }
@@ -206,7 +206,7 @@ class Edited {
   /// Of the weight of 8 bits that a product reads widened, else 0.
   std::int64_t stored_elements(NodeId n) const {
     const auto inputs = g_.node_inputs(n);
-    if (inputs.size() < 2 || inputs[1] == kNone || (!kProduct(static_cast<OpKind>(g_.op[n])))) return 0;
+    if (inputs.size() < 2 || inputs[1] == kNone || !kProduct(static_cast<OpKind>(g_.op[n]))) return 0;
     const NodeId maker = g_.producer[inputs[1]];
     if (maker == kNone || g_.op[maker] != dequantize) return 0;
     const auto stored = g_.node_inputs(maker);

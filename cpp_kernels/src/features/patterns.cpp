@@ -563,6 +563,7 @@ bool reads_quantized(const OpGraph& graph, const Links& links, NodeId n) {
 Quantized quantized(const OpGraph& graph, const Links& links) {
   Quantized found{std::vector<bool>(graph.node_count()), {}};
   std::vector<std::int32_t> units_of(graph.node_count());  // of a node's readers, those in 8 bits
+  std::vector<NodeId> last(graph.node_count(), kNone);     // of these
   for (NodeId n = 0; n < links.count(); ++n) {
     if (!reads_quantized(graph, links, n)) continue;
     const NodeId clipped = links.is(n, kWithWeight) ? links.after(n, kClipped) : kNone;
@@ -576,11 +577,13 @@ Quantized quantized(const OpGraph& graph, const Links& links) {
     }
     for (std::size_t slot = 0; slot < graph.node_inputs(n).size(); ++slot) {
       const NodeId maker = links.maker(n, slot);
-      if (links.is(maker, dequantize)) ++units_of[maker];
+      if (!links.is(maker, dequantize)) continue;
+      ++units_of[maker];
+      last[maker] = n;
     }
   }
   links.each(dequantize, [&](NodeId n) {
-    if (units_of[n] > 0 && units_of[n] >= links.readers(n)) found.parts.push_back({n, n});
+    if (units_of[n] > 0 && units_of[n] >= links.readers(n)) found.parts.push_back({n, last[n]});
   });
   return found;
 }
