@@ -608,3 +608,14 @@ def test_a_device_file_says_how_many_its_bridge_joins(tmp_path):
     (mine,) = read(path)
     assert mine.link_group == mine.to_dict()["link_group"] == 2
     assert [mine.link_bytes_s(n) / 1e9 for n in (2, 4)] == [50, 0]
+
+
+@pytest.mark.parametrize("name", ["Ryzen AI Max+ 395 CPU", "Ryzen AI Max+ 395 CPU:8", "M4 Max CPU", "Apple M2 processor"])
+def test_a_processor_of_which_the_gpu_alone_is_known_is_not_read_as_that(name):
+    with pytest.raises(DeviceError, match=r"asks for a processor's cores; the catalogue has its GPU alone \("):
+        device(name)
+
+
+def test_names_that_end_in_cpu_find_processors_as_before():
+    assert device("Grace CPU").kind == device("Intel(R) Core(TM) i7-12700H CPU").kind == "cpu"
+    assert device("Ryzen AI Max+ 395").kind == "gpu"
