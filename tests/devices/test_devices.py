@@ -610,7 +610,9 @@ def test_a_device_file_says_how_many_its_bridge_joins(tmp_path):
     assert [mine.link_bytes_s(n) / 1e9 for n in (2, 4)] == [50, 0]
 
 
-@pytest.mark.parametrize("name", ["Ryzen AI Max+ 395 CPU", "Ryzen AI Max+ 395 CPU:8", "M4 Max CPU", "Apple M2 processor"])
+@pytest.mark.parametrize(
+    "name", ["Ryzen AI Max+ 395 CPU", "Ryzen AI Max+ 395 CPU:8", "M4 Max CPU", "Apple M2 processor"]
+)
 def test_a_processor_of_which_the_gpu_alone_is_known_is_not_read_as_that(name):
     with pytest.raises(DeviceError, match=r"asks for a processor's cores; the catalogue has its GPU alone \("):
         device(name)

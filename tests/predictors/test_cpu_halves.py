@@ -184,7 +184,8 @@ def _quantised(tmp_path) -> tuple[str, str]:
 
 # By dot products of 8 bits, and without: one core of a Zen 3 takes ResNet-18 and -50 in 0.53 of fp32's time.
 @pytest.mark.parametrize(
-    ("cpu", "most"), [("xeon-platinum-8480-plus:4", 0.5), ("epyc-9654:1", 0.5), ("graviton3:4", 0.5), ("epyc-7763:1", 0.85)]
+    ("cpu", "most"),
+    [("xeon-platinum-8480-plus:4", 0.5), ("epyc-9654:1", 0.5), ("graviton3:4", 0.5), ("epyc-7763:1", 0.85)],
 )
 def test_8_bits_gain_by_the_instructions_of_a_cpu_as_a_precision_and_as_a_file_alike(tmp_path, cpu, most):
     plain, narrow = _quantised(tmp_path)
@@ -201,7 +202,8 @@ def test_8_bits_gain_by_the_instructions_of_a_cpu_as_a_precision_and_as_a_file_a
 def test_8_bits_on_a_cpu_say_how_they_run_and_their_bounds_hold_a_factor_of_two(tmp_path, runtime):
     plain, _ = _quantised(tmp_path)
     found, wide = (
-        perfpass.predict(plain, "epyc-9654:1", precision=p, runtime=runtime, calibration=False) for p in ("int8", "fp32")
+        perfpass.predict(plain, "epyc-9654:1", precision=p, runtime=runtime, calibration=False)
+        for p in ("int8", "fp32")
     )
     assert any(reason.startswith("products in int8 by its instructions") for reason in found.support.reasons)
     assert found.latency_ms.median <= wide.latency_ms.median

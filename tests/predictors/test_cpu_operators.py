@@ -272,5 +272,7 @@ def test_a_compiled_graph_takes_the_time_of_eager_pytorch_on_a_cpu_without_recor
 
 @pytest.mark.parametrize("runtime", ["torch", "onnxruntime", "openvino"])
 def test_8_bits_are_asked_of_a_cpu_that_trees_know(runtime):
-    asked, wide = (perfpass.predict("resnet50", "core-i7-12700h", runtime=runtime, precision=p) for p in ("int8", "fp32"))
+    asked, wide = (
+        perfpass.predict("resnet50", "core-i7-12700h", runtime=runtime, precision=p) for p in ("int8", "fp32")
+    )
     assert 0.2 <= asked.latency_ms.median / wide.latency_ms.median < 0.8

@@ -42,9 +42,9 @@ bool is_whole(DType type) {
 }
 
 /// Gives nodes that cost no run anything a row that is a view: what moves nothing, and what was computed when the model
-/// was loaded. What files compute of whole numbers and shapes PyTorch has computed in Python before it compiles; and what
-/// no weight decides, such as a mask, its compiler writes into the kernel that reads it. Their bytes stay, since the
-/// runtime holds what it computed.
+/// was loaded. What files compute of whole numbers and shapes PyTorch has computed in Python before it compiles; and
+/// what no weight decides, such as a mask, its compiler writes into the kernel that reads it. Their bytes stay, since
+/// the runtime holds what it computed.
 void show(const OpGraph& graph, const Links& links, bool strided, bool folds, bool fuses, OperatorTable& table,
           std::vector<std::int32_t>& row_of) {
   std::map<std::int32_t, std::vector<NodeId>> shown;

@@ -192,7 +192,7 @@ class _Rows:
             row["first_node"] = t.first_node[second]
 
     def merge_quantised(self, links: Links) -> None:
-        """What runs in 8 bits moves a byte an element and multiplies in 8 bits; what widens and narrows around it goes."""
+        """What runs in 8 bits moves a byte an element; what widens and narrows numbers around it goes."""
         nodes, parts = units(links)
         free = {n for n in (*nodes, *parts) if self._row_of[n] >= 0 and n not in self._touched}
         gone = np.array([n for n, into in parts.items() if n in free and into in free], dtype=int)

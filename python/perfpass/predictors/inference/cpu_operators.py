@@ -131,8 +131,8 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     Products with one row a sample (``batch`` [N]) or one column are "vector"; convolutions are "conv1d" where no kernel
     of the graph is a square of an odd side, and some are of an odd length that is none or all are of one tap
     ("conv1d_ragged" in TVM, whose schedule makes a vector of the whole row, where that is no power of two).
-    "dense_8bit" are products in 8 bits, and convolutions but depthwise ones: their pixels are put in rows, and then they
-    are such products (MLAS, ConvSym and im2col).
+    "dense_8bit" are products in 8 bits, and convolutions but depthwise ones, which ONNX Runtime makes such products of
+    (im2col).
     """
     table = tables.table
     found = operators.families(table, way)
