@@ -445,6 +445,19 @@ class Writer(Maker):
         out = self.step("matmul", x, weight)
         return self.step("add", out, self.constant()) if self.random.random() < 0.7 else out
 
+    def narrowed(self, x: int) -> int:
+        """Between dequantized operands and a quantized output, as quantisation tools write it, or almost."""
+        weight = self.tensor((8, 8), "weight")
+        x = self.step("dequantize", self.step("quantize", x))
+        op = self.random.choice(("matmul", "dense", "add", "mul", "silu", "max_pool", "concat"))
+        if op in ("matmul", "dense"):
+            out = self.step(op, x, self.step("dequantize", weight))
+        else:
+            out = self.step(op, x, self.constant()) if op in ("add", "mul") else self.step(op, x)
+        if self.random.random() < 0.5:
+            out = self.step(self.random.choice(("relu", "clip", "sigmoid")), out)
+        return self.step("dequantize", self.step("quantize", out)) if self.random.random() < 0.8 else out
+
     def scaled(self, x: int) -> int:
         return self.step("mul", x, self.constant()) if self.random.random() < 0.4 else x
 
@@ -491,6 +504,7 @@ def written_out(draw: st.DrawFn, max_patterns: int = 6) -> OpGraph:
             [
                 *(maker.layer_norm, maker.gelu, maker.silu, maker.hard_swish, maker.linear, maker.biased, maker.turned),
                 *(maker.softmax_attention, maker.softmax_attention, maker.layer_norm_by_sums, maker.gelu_by_tanh),
+                *(maker.narrowed, maker.narrowed),
             ]
         )
         x = pattern(x)

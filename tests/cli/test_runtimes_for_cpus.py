@@ -27,9 +27,9 @@ GPU = "t4"
 
 def said(runtime: str) -> str:
     return (
-        f"{runtime} is predicted on CPUs in fp32, not on {perfpass.device(GPU).name} in fp32; ask for a CPU in fp32 (a "
-        "quantised file keeps its types), or for another runtime: torch, torch.compile, onnxruntime, tensorrt, tvm, "
-        "relax"
+        f"{runtime} is predicted on CPUs in fp32 and int8, not on {perfpass.device(GPU).name} in fp32; ask for a CPU "
+        "in one of these (a quantised file keeps its types), or for another runtime: torch, torch.compile, "
+        "onnxruntime, tensorrt, tvm, relax"
     )
 
 

@@ -506,7 +506,7 @@ def test_cores_that_take_two_cycles_for_512_bits_are_told_apart(tmp_path, family
     (tmp_path / "proc/meminfo").write_text("MemTotal:       8000000 kB\n")
     cpu = host(tmp_path)
     assert cpu.peak_flops["fp32"] == 2 * 2.5e9 * flop_per_cycle
-    assert cpu.peak_flops["int8"] == (4 if wide else 1) * cpu.peak_flops["fp32"]
+    assert cpu.peak_flops["int8"] == (4 if wide else 2) * cpu.peak_flops["fp32"]  # as the catalogue's EPYC 7763
     assert any("512 bits take two cycles" in note for note in cpu.notes) == halved
     assert Way(cpu).on_measured_cpu(["AMD EPYC"]) == (flop_per_cycle == 64)
 
@@ -608,3 +608,16 @@ def test_a_device_file_says_how_many_its_bridge_joins(tmp_path):
     (mine,) = read(path)
     assert mine.link_group == mine.to_dict()["link_group"] == 2
     assert [mine.link_bytes_s(n) / 1e9 for n in (2, 4)] == [50, 0]
+
+
+@pytest.mark.parametrize(
+    "name", ["Ryzen AI Max+ 395 CPU", "Ryzen AI Max+ 395 CPU:8", "M4 Max CPU", "Apple M2 processor"]
+)
+def test_a_processor_of_which_the_gpu_alone_is_known_is_not_read_as_that(name):
+    with pytest.raises(DeviceError, match=r"asks for a processor's cores; the catalogue has its GPU alone \("):
+        device(name)
+
+
+def test_names_that_end_in_cpu_find_processors_as_before():
+    assert device("Grace CPU").kind == device("Intel(R) Core(TM) i7-12700H CPU").kind == "cpu"
+    assert device("Ryzen AI Max+ 395").kind == "gpu"

@@ -192,3 +192,18 @@ def test_a_runtime_whose_kernels_are_not_known_is_refused_before_the_model_is_re
     for device in ("cpu", "a100"):
         assert main(["inspect", "nowhere.onnx", "--as-run", runtime, "--device", device]) == code
         assert says in capsys.readouterr().err
+
+
+def test_what_runs_in_8_bits_takes_in_what_widens_and_narrows_numbers_around_it(tmp_path: Path) -> None:
+    net = Net()
+    scale, zero = net.weight(value=0.1), "zero"
+    net.weights.append(numpy_helper.from_array(np.uint8(128), zero))
+    net.weights.append(numpy_helper.from_array(np.zeros((16, 16, 3, 3), dtype=np.uint8), "stored"))
+    x = net("DequantizeLinear", net("QuantizeLinear", "x", scale, zero), scale, zero)
+    weight = net("DequantizeLinear", "stored", scale, zero)
+    y = net("Relu", net("Conv", x, weight, pads=[1, 1, 1, 1], kernel_shape=[3, 3]))
+    y = net("DequantizeLinear", net("QuantizeLinear", y, scale, zero), scale, zero)
+    run = run_of(perfpass.load(net.save(tmp_path / "m.onnx", (1, 16, 8, 8), y)), "epyc-9654:1", runtime="onnxruntime")
+    found = as_run(run, node_times(run, False, 1.0).ms[0].tolist())
+    assert [k.operator for k in found.kernels] == ["quantize", "quantized_conv", "dequantize"]
+    assert len(found.kernels[1].nodes) == 5 and not found.dropped

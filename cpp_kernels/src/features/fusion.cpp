@@ -1,6 +1,7 @@
 #include "perfpass/fusion.hpp"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string_view>
 #include <utility>
@@ -20,8 +21,10 @@ using detail::Attentions;
 using detail::Fused;
 using detail::Links;
 using detail::Part;
+using detail::Quantized;
 using enum OpKind;
 const detail::OperatorSet kNothing{identity, dropout, constant};
+const detail::OperatorSet kProduct{conv, dense, matmul};
 
 /// The new row, which is one like `row`.
 std::int32_t append_like(OperatorTable& table, std::int32_t row) {
@@ -39,9 +42,9 @@ bool is_whole(DType type) {
 }
 
 /// Gives nodes that cost no run anything a row that is a view: what moves nothing, and what was computed when the model
-/// was loaded. What files compute of whole numbers and shapes PyTorch has computed in Python before it compiles; and what
-/// no weight decides, such as a mask, its compiler writes into the kernel that reads it. Their bytes stay, since the
-/// runtime holds what it computed.
+/// was loaded. What files compute of whole numbers and shapes PyTorch has computed in Python before it compiles; and
+/// what no weight decides, such as a mask, its compiler writes into the kernel that reads it. Their bytes stay, since
+/// the runtime holds what it computed.
 void show(const OpGraph& graph, const Links& links, bool strided, bool folds, bool fuses, OperatorTable& table,
           std::vector<std::int32_t>& row_of) {
   std::map<std::int32_t, std::vector<NodeId>> shown;
@@ -128,6 +131,31 @@ class Edited {
     }
   }
 
+  /// What runs in 8 bits moves a byte an element and multiplies as the operators of 8 bits; what widened and narrowed
+  /// numbers around it goes.
+  void merge(const Quantized& fused) {
+    std::vector<Part> parts;
+    std::copy_if(fused.parts.begin(), fused.parts.end(), std::back_inserter(parts),
+                 [&](const Part& part) { return untouched(part.node) && untouched(part.into); });
+    std::map<std::pair<std::int32_t, std::int64_t>, std::vector<NodeId>> units;  // by row and elements of the weight
+    for (NodeId n = 0; n < static_cast<NodeId>(fused.units.size()); ++n) {
+      if (fused.units[n] && untouched(n)) units[{row_of_[n], stored_elements(n)}].push_back(n);
+    }
+    for (const auto& [of, nodes] : units) {
+      const auto [row, weights] = of;
+      double count = 0.0;
+      for (const NodeId n : nodes) count += g_.repeat[n];
+      t_.count[row] -= count;
+      const std::int32_t added = append(row, in_8_bits(static_cast<OpKind>(t_.op[row])), count);
+      const int wide = std::max(bits_of(static_cast<DType>(t_.dtype[row])) / 8, 1);
+      t_.bytes_read.back() /= wide, t_.bytes_written.back() /= wide;
+      t_.weight_bytes.back() = weights;
+      for (const NodeId n : nodes) runs_in_[n] = added;
+    }
+    for (const Part& part : parts) t_.count[row_of_[part.node]] -= g_.repeat[part.node];
+    vanish(parts);
+  }
+
   /// Rows that compute shapes or scalars, which runtimes fold or leave to the host, and rows that do nothing.
   void drop_idle() {
     for (std::size_t r = 0; r < rows_; ++r) {
@@ -170,6 +198,25 @@ class Edited {
     for (const NodeId n : anchors) t_.count[row_of_[n]] -= g_.repeat[n];
     for (const Part& part : parts) t_.count[row_of_[part.node]] -= g_.repeat[part.node];
     return true;
+  }
+
+  /// Whether a node runs, and in no other pattern.
+  bool untouched(NodeId n) const { return row_of_[n] != kNone && runs_in_[n] == row_of_[n]; }
+
+  /// Of the weight of 8 bits that a product reads widened, else 0.
+  std::int64_t stored_elements(NodeId n) const {
+    const auto inputs = g_.node_inputs(n);
+    if (inputs.size() < 2 || inputs[1] == kNone || !kProduct(static_cast<OpKind>(g_.op[n]))) return 0;
+    const NodeId maker = g_.producer[inputs[1]];
+    if (maker == kNone || g_.op[maker] != dequantize) return 0;
+    const auto stored = g_.node_inputs(maker);
+    return !stored.empty() && stored[0] != kNone && g_.is_constant(stored[0]) ? g_.elements(inputs[1]) : 0;
+  }
+
+  static OpKind in_8_bits(OpKind op) {
+    if (op == conv) return quantized_conv;
+    if (kProduct(op)) return quantized_matmul;
+    return op_class(op) == OpClass::elementwise || op_class(op) == OpClass::activation ? quantized_elementwise : op;
   }
 
   void vanish(const std::vector<Part>& parts) {
@@ -225,6 +272,7 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
     edited.merge(fused);
   }
   edited.merge(detail::attentions(graph, links, fuses));
+  if (folds) edited.merge(detail::quantized(graph, links));
   edited.drop_idle();
   return std::move(edited).finish(places);
 }

@@ -25,6 +25,8 @@ const OperatorSet kMean{reduce_mean};
 const OperatorSet kVariance{reduce_mean, reduce_variance};
 const OperatorSet kAround{conv, conv_transpose, dense, max_pool};
 const OperatorSet kAfterSoftmax{cast, dropout, identity};
+const OperatorSet kWithWeight{conv, dense, matmul};
+const OperatorSet kClipped{relu, clip};
 const OperatorSet kJoining{reshape, expand};
 const OperatorSet kShown{reshape, expand, transpose, copy};
 constexpr int kMostMasking = 4;         // operators between the first product and the softmax
@@ -535,6 +537,53 @@ std::vector<bool> copies_for_pytorch(const OpGraph& graph, const Links& links) {
   links.each(identity, [&](NodeId n) {
     const NodeId whole = links.maker(n, 0);
     if (whole != kNone && source(n) == "alias_after_write") found[whole] = false;
+  });
+  return found;
+}
+
+namespace {
+
+/// Whether a node's operands are dequantized, both of a product and all but constants of anything else.
+bool reads_quantized(const OpGraph& graph, const Links& links, NodeId n) {
+  if (links.is(n, quantize) || links.is(n, dequantize)) return false;
+  const std::size_t size = links.is(n, kWithWeight) ? 2 : graph.node_inputs(n).size();
+  bool found = false;
+  for (std::size_t slot = 0; slot < size; ++slot) {
+    const bool widened = links.is(links.maker(n, slot), dequantize);
+    const TensorId read = links.tensor(n, slot);
+    const bool aside = read == kNone || links.constant(read);
+    if (!widened && (!aside || links.is(n, kWithWeight))) return false;
+    found = found || widened;
+  }
+  return found;
+}
+
+}  // namespace
+
+Quantized quantized(const OpGraph& graph, const Links& links) {
+  Quantized found{std::vector<bool>(graph.node_count()), {}};
+  std::vector<std::int32_t> units_of(graph.node_count());  // of a node's readers, those in 8 bits
+  std::vector<NodeId> last(graph.node_count(), kNone);     // of these
+  for (NodeId n = 0; n < links.count(); ++n) {
+    if (!reads_quantized(graph, links, n)) continue;
+    const NodeId clipped = links.is(n, kWithWeight) ? links.after(n, kClipped) : kNone;
+    const NodeId narrowed = links.after(clipped != kNone ? clipped : n, quantize);
+    // A product in 8 bits may leave its sums wide; convolutions that do are run in floats.
+    if (narrowed == kNone && !links.is(n, dense) && !links.is(n, matmul)) continue;
+    found.units[n] = true;
+    if (narrowed != kNone) {
+      if (clipped != kNone) found.parts.push_back({clipped, n});
+      found.parts.push_back({narrowed, n});
+    }
+    for (std::size_t slot = 0; slot < graph.node_inputs(n).size(); ++slot) {
+      const NodeId maker = links.maker(n, slot);
+      if (!links.is(maker, dequantize)) continue;
+      ++units_of[maker];
+      last[maker] = n;
+    }
+  }
+  links.each(dequantize, [&](NodeId n) {
+    if (units_of[n] > 0 && units_of[n] >= links.readers(n)) found.parts.push_back({n, last[n]});
   });
   return found;
 }

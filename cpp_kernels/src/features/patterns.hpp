@@ -45,6 +45,13 @@ struct Attentions {
   std::vector<Part> parts;
 };
 
+/// What a file computes between dequantized inputs and a quantized output, which runtimes run in 8 bits: `units` [N]
+/// are such nodes, and `parts` what widens and narrows around them.
+struct Quantized {
+  std::vector<bool> units;
+  std::vector<Part> parts;
+};
+
 /// x * clip(x + 3, 0, 6) / 6, and clip(a x + b, 0, 1) or clip(x + 3, 0, 6) / 6 that is no part of it.
 struct HardActivations {
   Fused swishes{OpKind::hard_swish, {}, {}};
@@ -71,13 +78,16 @@ Fused around_kernels(const OpGraph& graph, const Links& links);
 /// which runs the parts: what it recorded is one operator where the runtime `fuses`. There reshapes between the
 /// products hide none either, which show windows of an image to masks of their own.
 Attentions attentions(const OpGraph& graph, const Links& links, bool fuses);
+/// Products between two dequantized operands (a convolution's output is quantized, behind a ReLU or a clip), and
+/// whatever else has dequantized inputs beside constants and a quantized output.
+Quantized quantized(const OpGraph& graph, const Links& links);
 /// Two slices of a tensor put together the other way round, along one axis after another.
 Fused rolls(const OpGraph& graph, const Links& links);
 /// Whether a node shows what it reads by other strides: transposes, splits, slices, expansions and one fixed index.
 /// Transposes whose axes are joined next are copied, as torch has to, but for those of a file behind an attention.
 bool by_strides(const OpGraph& graph, const Links& links, NodeId n);
-/// [N] copies that PyTorch makes for itself (`contiguous`), of which a file that is exported has nothing: what reads them
-/// is neither a reshape that joins axes, which has to copy, nor a write into a part of them.
+/// [N] copies that PyTorch makes for itself (`contiguous`), of which a file that is exported has nothing: what reads
+/// them is neither a reshape that joins axes, which has to copy, nor a write into a part of them.
 std::vector<bool> copies_for_pytorch(const OpGraph& graph, const Links& links);
 
 }  // namespace perfpass::detail

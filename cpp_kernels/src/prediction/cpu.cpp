@@ -10,6 +10,8 @@ namespace {
 
 constexpr auto kTransposed = static_cast<std::uint16_t>(OpKind::conv_transpose);
 constexpr auto kEightBits = static_cast<std::uint16_t>(OpKind::quantized_matmul);
+constexpr auto kElementwise = static_cast<std::uint16_t>(OpKind::quantized_elementwise);
+constexpr auto kConvolved = static_cast<std::uint16_t>(OpKind::quantized_conv);
 
 bool near_whole(double value) { return std::abs(value - std::nearbyint(value)) < 1e-6; }
 
@@ -52,7 +54,8 @@ std::vector<std::size_t> families_of(const CpuTime& t, const Families& families,
     if (t.functions[table.op[r]]) found[r] = t.function;
     const std::int64_t samples = std::max<std::int64_t>(table.m[r] / std::max<std::int64_t>(batch, 1), 1);
     if (t.ragged_rows && found[r] == t.conv1d && (samples & (samples - 1)) > 0) found[r] = t.conv1d_ragged;
-    if (table.op[r] == kEightBits) found[r] = t.dense_8bit;
+    const bool convolved = table.op[r] == kConvolved && found[r] != t.conv_depthwise;
+    if (table.op[r] == kEightBits || convolved) found[r] = t.dense_8bit;
     if (table.op[r] == kTransposed) found[r] = t.conv_transpose;
   }
   return found;
@@ -123,7 +126,7 @@ PricedRun priced(const CpuTime& t, const Families& families, const OperatorTable
     weights[r] =
         t.streamed[family[r]] ? static_cast<double>(std::min(table.weight_bytes[r], table.bytes_read[r])) : 0.0;
     streamed += weights[r] * times[r];
-    found.eight_bits |= table.op[r] == kEightBits;
+    found.eight_bits |= table.op[r] == kEightBits || table.op[r] == kConvolved;
   }
   double sum = 0.0, issued = 0.0, unscheduled = 0.0;
   for (std::size_t r = 0; r < size; ++r) {
@@ -143,8 +146,9 @@ PricedRun priced(const CpuTime& t, const Families& families, const OperatorTable
     const double flops = f == t.function ? t.function_flops * static_cast<double>(table.output_elements[r])
                                          : static_cast<double>(table.flops[r]);
     const double compute = flops / t.flops * std::exp(slow) / std::exp(t.rate[f]);
+    const double widened = table.op[r] == kElementwise ? 4.0 : 1.0;  // to 32 bits in registers
     const double tensors = t.pointwise[f] ? 0.0 : moved / t.clock_hz,
-                 elementwise = t.pointwise[f] ? moved / t.clock_hz : 0.0;
+                 elementwise = t.pointwise[f] ? moved * widened / t.clock_hz : 0.0;
     const double from_memory = weights[r] * missed(streamed / t.cache_bytes) + moved * missed(moved / t.cache_bytes);
     const double bytes = tensors / std::exp(t.tensors) + elementwise / std::exp(t.elementwise) +
                          weights[r] / t.clock_hz / std::exp(t.weights) +

@@ -21,6 +21,9 @@ _HALVED_AVX512 = {25: range(256), 26: (*range(0x20, 0x30), *range(0x60, 0x70))}
 # chapter on AMX).
 _AMX_BF16_PER_CYCLE = 2048
 _AMX_INT8_PER_CYCLE = 4096
+# 8 bits over fp32 of a CPU with fused multiply-adds and without VNNI, as of those in the catalogue: vpmaddubsw and
+# vpmaddwd take the two units for four times the numbers, their sums another one.
+_INT8_ALONE = {"fma": 2.0, "avx512f": 2.0}
 
 
 def host(root: Path = Path("/")) -> Device:
@@ -57,7 +60,7 @@ def host(root: Path = Path("/")) -> Device:
         "bf16": _AMX_BF16_PER_CYCLE * cores * clock if "amx_bf16" in flags else rate * narrow_bf16,
         "int8": _AMX_INT8_PER_CYCLE * cores * clock
         if "amx_int8" in flags
-        else rate * (4.0 if {"avx512_vnni", "avx_vnni", "asimddp"} & flags else 1.0),
+        else rate * (4.0 if {"avx512_vnni", "avx_vnni", "asimddp"} & flags else _INT8_ALONE.get(vector, 1.0)),
     }
     # Two to twelve memory channels of 20 to 40 GB/s, growing with the number of cores; at least dual-channel DDR4.
     bandwidth = min(max(40e9, 8e9 * cores), 500e9)

@@ -29,6 +29,7 @@ from perfpass.errors import ArgumentError, DeviceError
 
 _MIG_SUFFIX = r"(?i)^(?P<parent>.+?)(?:[:/]|\s+MIG\s+)(?P<profile>\d+g\.\S+)$"
 # A CPU and how many threads a runtime has there: "cpu:16", "EPYC 9654:32 threads".
+_OF_CORES = r"[\w)][ _-](?:cpu|processor)(?: cores)?\s*$"  # of what else has a GPU of its name
 _THREADS_SUFFIX = r"(?i)^(?P<cpu>.+?):(?P<threads>\d{1,4})\s*(?:t|threads?|c|cores?)?$"
 # A name that asks for a slice and does not say which.
 _EMPTY_PROFILE = r"(?i)^[\W_]*[:/]|[:/][\W_]*$|\bMIG[\W_]*$"
@@ -214,7 +215,14 @@ def _shipped_namesakes(name: str) -> tuple[str, ...]:
 
 
 def _find(name: str) -> Device | None:
-    return _found(name, extras) if (extras := _extras()) else _shipped(name)
+    found = _found(name, extras) if (extras := _extras()) else _shipped(name)
+    if found is not None and found.kind == "gpu" and re.search(_OF_CORES, name, re.IGNORECASE):
+        raise DeviceError(
+            f"{name.strip()!r} asks for a processor's cores; the catalogue has its GPU alone ({found.id}). Ask for a "
+            "processor of the same cores (`perfpass devices`), or describe these in a device file "
+            "(docs/reference/devices.md)"
+        )
+    return found
 
 
 @lru_cache(maxsize=1024)

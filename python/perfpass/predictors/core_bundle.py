@@ -43,7 +43,7 @@ def core_bundle(device: Device, *, runtime: str, precision: str = "fp32") -> dic
         )
     way = work.on(device)
     # A bundle has no words for what stands in for another runtime.
-    predictor = predictor_of(way) if way.as_measured is way else None
+    predictor = predictor_of(way) if way.timed_as is way else None
     found: dict[str, Any] | None = None
     ran, names = way, cpu_operators.FAMILIES
     if isinstance(predictor, CpuPredictor):

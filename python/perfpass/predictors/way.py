@@ -43,6 +43,12 @@ class Way:
         """Itself; of a runtime without measurements that in the one that stands in for it."""
         return replace(self, runtime=STANDING_IN[self.runtime]) if self.runtime in STANDING_IN else self
 
+    @property
+    def timed_as(self) -> Way:
+        """`as_measured`, and of a compiled graph on a CPU that in eager PyTorch, whose products it calls."""
+        compiled = self.runtime == "torch.compile" and self.device.kind == "cpu"
+        return replace(self, runtime="torch") if compiled else self.as_measured
+
     def on_measured_cpu(self, names: Collection[str]) -> bool:
         """Whether the device has the name, among ``names``, and the vector units of the CPU of own records."""
         device = self.device

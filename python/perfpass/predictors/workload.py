@@ -120,10 +120,10 @@ def check(
             f"{device.name} has no {rate} arithmetic, which precision {precision!r} needs; "
             f"it can run {', '.join(usable)}"
         )
-    if runtime in STANDING_IN and (device.kind != "cpu" or precision != "fp32"):
+    if runtime in STANDING_IN and (device.kind != "cpu" or precision not in ("fp32", "int8")):
         raise UnsupportedError(
-            f"{runtime} is predicted on CPUs in fp32, not on {device.name} in {precision}; ask for a CPU in fp32 (a "
-            f"quantised file keeps its types), or for another runtime: {', '.join(_MEASURED)}"
+            f"{runtime} is predicted on CPUs in fp32 and int8, not on {device.name} in {precision}; ask for a CPU in "
+            f"one of these (a quantised file keeps its types), or for another runtime: {', '.join(_MEASURED)}"
         )
     if runtime == "tensorrt" and not (device.is_gpu and device.vendor == "NVIDIA"):
         raise UnsupportedError(

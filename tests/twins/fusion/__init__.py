@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATORS
+from perfpass._core import DTYPE_BITS
+from perfpass.graph import DTYPES, OPERATOR_CLASS_OF, OPERATOR_CLASSES, OPERATORS
 from twins import folding
 from twins import table as table_twin
 from twins.costs import FLOPS_PER_OUTPUT
@@ -17,6 +18,7 @@ from twins.fusion.attention import attention
 from twins.fusion.links import LITERAL, WEIGHT, Fused, Links, joins_axes, operators
 from twins.fusion.norms import layer_norms
 from twins.fusion.products import around_kernels, linears, rolls
+from twins.fusion.quantised import PRODUCTS, stored_elements, units
 
 if TYPE_CHECKING:
     from perfpass.features import OperatorTable
@@ -56,6 +58,8 @@ def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, ru
     heads = attention(links, fuses)
     if len(heads.anchor):
         result.merge_attention(heads)
+    if folds:
+        result.merge_quantised(links)
     result.drop(_is_shape_arithmetic(table) | _NOTHING[np.asarray(table.op)])
     return result.table()
 
@@ -143,6 +147,7 @@ class _Rows:
         self._repeat = repeat
         self._count = np.array(table.count, dtype=np.float64)
         self._added: list[dict[str, float]] = []
+        self._touched: set[int] = set()
 
     def _remove(self, nodes: np.ndarray) -> bool:
         """Takes the executions of nodes from their rows; False, and nothing taken, if a row is not known."""
@@ -150,6 +155,7 @@ class _Rows:
         if (rows < 0).any():
             return False
         np.subtract.at(self._count, rows, self._repeat[nodes])
+        self._touched |= set(nodes.tolist())
         return True
 
     def drop(self, rows: np.ndarray) -> None:
@@ -184,6 +190,26 @@ class _Rows:
             row["bytes_written"] = t.bytes_written[second]
             row["output_elements"] = t.output_elements[second]
             row["first_node"] = t.first_node[second]
+
+    def merge_quantised(self, links: Links) -> None:
+        """What runs in 8 bits moves a byte an element; what widens and narrows numbers around it goes."""
+        nodes, parts = units(links)
+        free = {n for n in (*nodes, *parts) if self._row_of[n] >= 0 and n not in self._touched}
+        gone = np.array([n for n, into in parts.items() if n in free and into in free], dtype=int)
+        by_row: dict[tuple[int, int], list[int]] = {}
+        for node in (n for n in nodes if n in free):
+            by_row.setdefault((int(self._row_of[node]), stored_elements(links, node)), []).append(node)
+        for (row, weights), of in sorted(by_row.items()):
+            op = OPERATORS[self._source.op[row]]
+            name = OPERATOR_CLASSES[OPERATOR_CLASS_OF[_OP[op]]]
+            known = {"conv": "quantized_conv"} | dict.fromkeys(PRODUCTS[1:], "quantized_matmul")
+            pointwise = "quantized_elementwise" if name in ("elementwise", "activation") else op
+            new = self._append(row, known.get(op, pointwise), float(sum(self._repeat[of].tolist())))
+            wide = max(int(DTYPE_BITS[self._source.dtype[row]]) // 8, 1)
+            new.update(bytes_read=new["bytes_read"] // wide, bytes_written=new["bytes_written"] // wide)
+            new["weight_bytes"] = weights
+            self._remove(np.array(of, dtype=int))
+        self._remove(gone)
 
     def _append(self, row: int, op: str, count: float) -> dict[str, float]:
         new = {f.name: getattr(self._source, f.name)[row] for f in fields(self._source)}

@@ -68,13 +68,16 @@ class CpuPredictor:
 
     @staticmethod
     def covers(way: Way) -> bool:
-        """Whether it speaks of the run: on a CPU, in a runtime that was measured in single precision, and in eager
-        PyTorch in 16 and 64 bits, which follow from that.
+        """Whether it speaks of the run: on a CPU, in a runtime that was measured in single precision, and in
+        PyTorch in 8, 16 and 64 bits and ONNX Runtime in 8, which follow from that.
         """
         if way.device.kind != "cpu":
             return False
-        follows = way.runtime == "torch" and way.precision in cpu_halves.FOLLOWING
-        return follows or (way.as_measured.runtime in RUNTIMES and way.precision == "fp32")
+        runtime = way.timed_as.runtime
+        follows = (runtime == "torch" and way.precision in cpu_halves.FOLLOWING) or (
+            runtime in ("torch", "onnxruntime") and way.precision == "int8"
+        )
+        return follows or (runtime in RUNTIMES and way.precision == "fp32")
 
     def columns(self, runs: Runs, way: Way, threads: int = 1) -> tuple[Columns, Notes]:
         """What is known of N runs before they are scored, and how far measurements stand behind them."""
@@ -83,17 +86,18 @@ class CpuPredictor:
     def _columns(self, runs: Runs, way: Way) -> tuple[dict[str, np.ndarray], Notes, np.ndarray]:
         """The columns, the notes and [R] milliseconds per row."""
         tables, table = runs.tables, runs.tables.table
-        asked, way = way, way.as_measured
+        asked, way = way, way.timed_as
         notes, found = Notes(len(tables)), self.times.seconds(tables, runs.batch, way)
         known = way.device.name in self._machines and asked is way
         notes.add(1, True, self._said(way), vouched=known, first=True)
         if asked is not way:
+            here = "" if asked.runtime in STANDING_IN else " on such a CPU"
             said = (
-                f"there was no run of {asked.runtime} to learn from: {way.runtime} stands in for it, bounds of "
+                f"there was no run of {asked.runtime} to learn from{here}: {way.runtime} stands in for it, bounds of "
                 "the time allow for a factor of 2 between them and memory is as it is"
             )
             notes.add(1, True, said, first=True)
-        notes.add(1, tables.any(np.asarray(table.op) == EIGHT_BITS), _OF_8_BITS)
+        notes.add(1, tables.any(np.isin(table.op, EIGHT_BITS)), _OF_8_BITS)
         if (follows := cpu_halves.said(way)) is not None:
             notes.add(1, True, follows, first=True)
         total, row, learned = found.total, found.row, {}
@@ -128,7 +132,7 @@ class CpuPredictor:
         from perfpass.predictors.inference.predictor import InferencePredictor
 
         trees, plain = InferencePredictor.load(), replace(way, precision="fp32")
-        if not trees.knows(way.device):
+        if not trees.covers(plain) or not trees.knows(way.device):
             return None
         columns, _ = trees.columns(runs, plain)
         return np.asarray(columns["median_s"] / self.times.seconds(runs.tables, runs.batch, plain).total)
@@ -179,11 +183,11 @@ class CpuPredictor:
 
     def estimates(self, columns: Columns, way: Way, threads: int = 1) -> Estimates:
         """All metrics of N runs (perfpass.predictors.estimate)."""
-        unmeasured = _UNMEASURED if way.runtime in STANDING_IN else cpu_halves.further(way)
-        way = way.as_measured
+        way, asked = way.timed_as, way
+        unmeasured = float(np.hypot(0.0 if way is asked else _UNMEASURED, cpu_halves.further(way)))
         low, high = self._spread[way.runtime].bounds(dict(zip(CAUSES, columns["lacks"].T, strict=True)))
         bounds = tuned.bounds(columns, -np.hypot(low, unmeasured), np.hypot(high, unmeasured))
-        return analytic.AnalyticPredictor.load().around(Bounds.around(columns["latency_ms"], *bounds), columns, way)
+        return analytic.AnalyticPredictor.load().around(Bounds.around(columns["latency_ms"], *bounds), columns, asked)
 
     def estimate(self, run: Run) -> Estimate:
         """All metrics of one run (perfpass.predictors.estimate)."""

@@ -1,4 +1,4 @@
-"""What numbers of 16 and 64 bits take on a CPU in PyTorch, over those of 32: one rule for inference and training.
+"""What numbers of 8, 16 and 64 bits take on a CPU, over those of 32: one rule for inference and training.
 
 Products run by the instructions of a CPU for them (AMX, AVX512_BF16, those of Arm), else bfloat16 by oneDNN's emulation
 with AVX-512, else in PyTorch's own loops, a multiplication after the other. In the caches a core takes as long for an
@@ -24,6 +24,7 @@ PRECISIONS_OF_16_BITS = ("fp16", "bf16", "amp", "amp_bf16")
 # What follows from single precision.
 FOLLOWING = ("fp64", *PRECISIONS_OF_16_BITS)
 # How products run.
+DOT_PRODUCTS, NO_DOT_PRODUCTS = "dot products", "no dot products"
 AS_FP32, TILES, INSTRUCTIONS, EMULATED, LOOPS = "as fp32", "tiles", "instructions", "emulated", "loops"
 # Half-width (in logarithms) where it is not as in single precision: a factor of 2, by hand.
 UNMEASURED = float(np.log(2.0))
@@ -37,9 +38,15 @@ _EMULATED, _EMULATED_DEPTHWISE = 3.0, 1.4
 # FLOP a cycle and core of PyTorch's own loops, on the same EPYC with oneDNN held to AVX2 in both types, and as it is in
 # float16: 0.25 to 0.6 of convolutions and of products of two activations, 1.5 to 2 of those with a weight.
 _LOOPS, _LOOPS_DENSE = 0.4, 1.7
+# Products in 8 bits over fp32 by an instruction that sums four of them in 32 bits (VNNI, Arm's), as were timed. Tiles
+# count as such, since what they gain was measured in no runtime. Without one there are two instructions of 8 and 16
+# bits for four times the numbers, and sums where a CPU has units for these alone: twice fp32 by the catalogue.
+DOT_PRODUCT = 4.0
 _SAID = {
     TILES: "by the CPU's matrix tiles, of which no run was measured",
     INSTRUCTIONS: "by the CPU's instructions for them, as 20 runs in bf16 took on another CPU",
+    DOT_PRODUCTS: "by its instructions for them, which were timed alone, over those in fp32",
+    NO_DOT_PRODUCTS: "by instructions for 8 and 16 bits, of which no run was measured",
     EMULATED: "emulated: the CPU has no instructions for {rate}, and single products alone were timed so",
     LOOPS: "in PyTorch's own loops: the CPU has no instructions for {rate}, and single products alone were timed so",
 }
@@ -56,6 +63,8 @@ _WITH_WEIGHT = ("dense", "recurrent", "vector")
 
 def how(device: Device, precision: str) -> str:
     """How products in a precision run on a CPU."""
+    if precision == "int8":
+        return DOT_PRODUCTS if of_8_bits(device) > 0.75 * DOT_PRODUCT else NO_DOT_PRODUCTS
     if precision not in PRECISIONS_OF_16_BITS:
         return AS_FP32
     rate = PRECISIONS[precision][1]
@@ -79,6 +88,12 @@ def further(way: Way) -> float:
     return UNMEASURED if said(way) is not None else 0.0
 
 
+def of_8_bits(device: Device) -> float:
+    """Rate of products in 8 bits over fp32's, at most `DOT_PRODUCT`."""
+    gained = device.peak_flops.get("int8", 0.0) / device.peak_flops["fp32"]
+    return float(np.clip(gained, 1.0, DOT_PRODUCT))
+
+
 def _has_wide_vectors(device: Device) -> bool:
     return device.architecture in _WIDE_VECTORS or _flop_per_cycle(device) >= _WIDE_FLOP_PER_CYCLE
 
@@ -91,6 +106,8 @@ def _flop_per_cycle(device: Device) -> float:
 
 def widened(precision: str) -> float:
     """Elements of tensors over those that so many bytes hold in single precision."""
+    if precision == "int8":  # a core takes as many bytes in one instruction
+        return 1.0
     bits: int = _core.DTYPE_BITS[DTYPES.index(PRECISIONS[precision][0])]
     return max(32.0 / bits, 1.0)
 
@@ -111,6 +128,8 @@ def over_fp32(way: Way, families: tuple[str, ...], shares: np.ndarray) -> np.nda
 
 def _over_fp32(family: str, found: str, device: Device, rate: str, share: float) -> float:
     depthwise = family == "conv_depthwise"
+    if found in (DOT_PRODUCTS, NO_DOT_PRODUCTS):
+        return 1.0 if depthwise or family == "dense_8bit" else 1.0 / of_8_bits(device)
     if found == EMULATED:
         return _EMULATED_DEPTHWISE if depthwise else _EMULATED
     if found == LOOPS:

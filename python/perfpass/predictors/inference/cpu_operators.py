@@ -63,10 +63,13 @@ _FUNCTIONS = [
     if name in ("elu", "selu", "celu", "gelu", "sigmoid", "silu", "mish", "tanh", "softplus", "exp", "log", "erf",
                 "trigonometric", "pow", "glu")
 ]  # fmt: skip
+_TIMED_IN_8_BITS = "onnxruntime"
+_NARROWED = [FAMILY[n] for n in ("conv", "conv1d", "conv3x3", "conv_grouped", "dense", "matmul", "vector")]
 _TILED = np.isin(FAMILIES, ("conv", "conv3x3", "vector", "conv1d", "conv1d_ragged"))
 _FOLDED = [i for i, name in enumerate(OPERATORS) if name in ("batch_norm", "relu", "leaky_relu", "clip")]
 _TRANSPOSED = OPERATORS.index("conv_transpose")
-EIGHT_BITS = OPERATORS.index("quantized_matmul")
+EIGHT_BITS = [OPERATORS.index(name) for name in ("quantized_matmul", "quantized_conv")]
+_ELEMENTWISE = OPERATORS.index("quantized_elementwise")
 _LEAST_S = 1e-18  # of an operator without work
 _UNSTATED_CLOCK_HZ = 2.5e9  # of a device file that has none
 # Bytes that a first cache's sets span (64 sets of 64 bytes on x86 of 2006 to 2026), and its ways (8 to 12).
@@ -128,7 +131,8 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     Products with one row a sample (``batch`` [N]) or one column are "vector"; convolutions are "conv1d" where no kernel
     of the graph is a square of an odd side, and some are of an odd length that is none or all are of one tap
     ("conv1d_ragged" in TVM, whose schedule makes a vector of the whole row, where that is no power of two).
-    "dense_8bit" are products whose weights are stored in 8 bits, their inputs quantized as they come.
+    "dense_8bit" are products in 8 bits, and convolutions but depthwise ones, which ONNX Runtime makes such products of
+    (im2col).
     """
     table = tables.table
     found = operators.families(table, way)
@@ -149,8 +153,16 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     if way.runtime == "tvm":
         row = np.maximum(np.asarray(table.m, dtype=np.int64) // np.maximum(samples, 1).astype(np.int64), 1)
         found = np.where((found == FAMILY["conv1d"]) & (row & (row - 1) > 0), FAMILY["conv1d_ragged"], found)
-    found = np.where(np.asarray(table.op) == EIGHT_BITS, FAMILY["dense_8bit"], found)
+    found = np.where(in_8_bits(table.op, found, way), FAMILY["dense_8bit"], found)
     return np.where(np.asarray(table.op) == _TRANSPOSED, FAMILY["conv_transpose"], found)
+
+
+def in_8_bits(op: np.ndarray, family: np.ndarray, way: Way) -> np.ndarray:
+    """[R] whether operators multiply matrices in 8 bits as ONNX Runtime was timed to: those of a quantised file, and in
+    int8 all products.
+    """
+    quantised = np.isin(op, EIGHT_BITS) & (family != FAMILY["conv_depthwise"])
+    return quantised | (np.isin(family, _NARROWED) & (way.precision == "int8") & (way.runtime == _TIMED_IN_8_BITS))
 
 
 def work(tables: Tables, batch: np.ndarray, way: Way, widened: np.ndarray | float | None = None) -> Work:
@@ -160,6 +172,8 @@ def work(tables: Tables, batch: np.ndarray, way: Way, widened: np.ndarray | floa
     """
     table, device, family = tables.table, way.device, families(tables, batch, way)
     widened = cpu_halves.widened(way.precision) if widened is None else widened
+    narrow = (np.asarray(table.op) == _ELEMENTWISE) | (way.precision == "int8")
+    one_by_one = widened * np.where(narrow, 4.0, 1.0)  # widened to 32 bits in registers
     cores, clock, memory, alone, cache = _figures(way)
     times = np.where(np.asarray(table.view) == 0, tables.count, 0.0)
     if _folds(way):
@@ -180,9 +194,9 @@ def work(tables: Tables, batch: np.ndarray, way: Way, widened: np.ndarray | floa
     return Work(
         family=family,
         times=times,
-        compute=flops / (device.peak_flops["fp32"] / max(device.sm_count, 1)),
+        compute=flops / (device.peak_flops["fp32"] / max(device.sm_count, 1)) / _instructions(way)[family],
         tensors=np.where(_POINTWISE[family], 0.0, moved * widened) / clock,
-        elementwise=np.where(_POINTWISE[family], moved * widened, 0.0) / clock,
+        elementwise=np.where(_POINTWISE[family], moved * one_by_one, 0.0) / clock,
         weights=weights / clock,
         memory=missed / alone,
         shared=missed / memory,
@@ -193,6 +207,14 @@ def work(tables: Tables, batch: np.ndarray, way: Way, widened: np.ndarray | floa
         ragged=np.where(_TILED[family] & tiled, ragged, 0.0),
         cores=float(np.log(cores)),
     )
+
+
+def _instructions(way: Way) -> np.ndarray:
+    """[FAMILIES] rate of a CPU's instructions over those of the CPU whose products were timed in 8 bits."""
+    found = np.ones(len(FAMILIES))
+    if way.runtime == _TIMED_IN_8_BITS:
+        found[FAMILY["dense_8bit"]] = cpu_halves.of_8_bits(way.device) / cpu_halves.DOT_PRODUCT
+    return found
 
 
 def _figures(way: Way) -> tuple[int, float, float, float, float]:
@@ -329,7 +351,7 @@ class CpuTimes:
         unscheduled = {"tvm": UNSCHEDULED, "relax": _PLAIN}.get(way.runtime, ())
         operators_of = np.arange(len(OPERATORS))
         return {
-            "rate": constants[: len(FAMILIES)],
+            "rate": constants[: len(FAMILIES)] + np.log(_instructions(way)),
             "constants": {name: constants[TERM[name]] for name in TERMS},
             "streamed": _STREAMED,
             "convolution": _CONVOLUTION,
