@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from perfpass.cli import main
 from perfpass.deploy.train_cost import search_layouts, train_cost
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError
+from perfpass.llm import families
 from perfpass.llm.configuration import language_model
 from perfpass.llm.recipe import Layout, Recipe
 from perfpass.predictors.llm_training.constants import STEP
@@ -28,6 +31,28 @@ BLOOM = {"gpus": 64, "tensor": 8, "pipeline": 4, "global_batch": 512}
 @pytest.fixture(scope="module")
 def found():
     return perfpass.train_cost("llama-3.1-70b", "h100", tokens=1e10, region="FR", **BLOOM)
+
+
+def test_attention_is_eager_in_torch_where_transformers_has_no_fused_one():
+    asked = {"framework": "torch", "lora_rank": 16, "sequence": 2048}
+    usual, fused, kept = (
+        train_cost("gemma-2-9b", "a100-80gb", **asked, **more)
+        for more in ({}, {"attention": "flash"}, {"attention": "unfused"})
+    )
+    assert usual.predicted == kept.predicted != fused.predicted
+    assert any("--attention flash" in note for note in usual.notes) and fused.notes == kept.notes
+    assert train_cost("gemma-2-9b", "a100-80gb", **asked | {"framework": "deepspeed"}).recipe.kernels.attention == "flash"
+    assert train_cost("qwen3-8b", "a100-80gb", **asked).recipe.kernels.attention == "flash"
+
+
+def test_which_attention_is_eager_is_what_transformers_says():
+    folder, seen = Path(find_spec("transformers").origin).parent / "models", 0
+    for model_type in (*families.PLAIN, "bloom", "codegen", "falcon", "gpt_neo", "mpt", "xglm"):
+        name = model_type.removesuffix("_text")
+        if (file := folder / name / f"modeling_{name}.py").exists():
+            seen += 1
+            assert families.attends_eagerly(model_type) == ("_supports_sdpa = True" not in file.read_text()), model_type
+    assert seen > 30
 
 
 def test_a_run_adds_up(found):

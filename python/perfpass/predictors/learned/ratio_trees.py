@@ -215,12 +215,12 @@ class RatioTrees(ABC):
 
         The time is nondecreasing in the batch and in what a slice has of its GPU: the trees' correction is that of the
         whole GPU at the nearest batch that was measured, and the roofline tells what is beyond, and what a slice lacks.
-        Between the rungs of a ladder of batch sizes it is held to what is monotone on them (learned/ladder.py), and so
-        are its bounds.
+        Between the rungs of a ladder of batch sizes it is held to what is monotone on them (learned/ladder.py), and its
+        bounds are read between those of the rungs and of the least and the largest batch that was measured.
         """
         whole = self.whole(way)
         least, most = self._recorded.batches(whole)
-        distance = self._distance(tables, batch, usual_batch((least, most)), threads)
+        distance = self._distance(tables, batch, (least, most), threads)
         kinds = self._kinds(tables)
         notes = self._support(tables, batch, way, distance, kinds)
         sizes = np.empty((len(batch), len(ladder.RUNGS) + 3), dtype=np.result_type(batch, np.int64))
@@ -238,14 +238,13 @@ class RatioTrees(ABC):
         beside = self._issued_beside(vectors, way).reshape(sizes.shape)
         by_trees = self._log_seconds(vectors.base_s, learned, issue, beside, way)
         seconds, handed_over = self._beyond_trees(by_trees, kinds, networks, way, distance)
-        rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
         issue = issue * np.exp(beside)
         lacking = partial(self._lacking, tables, sizes / batch[:, None], sizes, kinds)
         lacks = lacking(way, distance, issue)
         unrecorded = None  # as if no record were of the board, where it has few of them or is asked beside them
         few = way.torch_version == UNSTATED_TORCH or np.logical_or.reduce(lacks["beside"] > 0.0)
         if few and self.measured(whole) is not None:
-            away = self._distance(tables, batch, usual_batch(self._recorded.batch[way.device.kind]), threads)
+            away = self._distance(tables, batch, self._recorded.batch[way.device.kind], threads)
             without = _without_records(way)
             again = partial(at, networks, sizes.ravel(), without)
             unrecorded = lacking(without, away, self._issue_without(issue, beside, way, again))
@@ -260,7 +259,7 @@ class RatioTrees(ABC):
         found = {
             "features": features,
             "base_s": vectors.base_s[asked],
-            **ladder.seconds(seconds[:, -1], rungs, low, high, batch),
+            **ladder.seconds(seconds, low, high, sizes[0, :-1], batch),
             "compute_s": sums.compute[asked].sum(axis=1),
             "memory_s": sums.memory[asked].sum(axis=1),
             "group_s": sums.seconds[asked],
@@ -276,13 +275,15 @@ class RatioTrees(ABC):
         own[asked] = True
         return found, notes, vectors.row_s[own[vectors.row_graph]]
 
-    def _distance(self, tables: Tables, batch: np.ndarray, usual: int, threads: int) -> np.ndarray:
-        """[N] distance to the nearest measured network, at the batch asked or the ``usual`` one, whichever is nearer.
+    def _distance(self, tables: Tables, batch: np.ndarray, measured: tuple[int, int], threads: int) -> np.ndarray:
+        """[N] distance to the nearest measured network, at the batch asked or the usual one of those between the least
+        and the largest ``measured``, whichever is nearer; at the usual one alone where one batch was measured.
 
         What a network is made of depends on the batch, because weights move once; what it is does not.
         """
+        least, most = measured
         sizes = np.empty((len(batch), 2), dtype=np.result_type(batch, np.int64))
-        sizes[:, 0], sizes[:, 1] = batch, usual
+        sizes[:, 0], sizes[:, 1] = usual_batch(measured) if least == most else batch, usual_batch(measured)
         networks = ladder.at_batches(tables, batch, sizes)
         found = self._nearest(np.ascontiguousarray(fingerprints(networks, sizes.ravel()), dtype=np.float32), threads)
         nearer: np.ndarray = found.reshape(sizes.shape).min(axis=1)
