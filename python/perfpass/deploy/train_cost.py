@@ -217,10 +217,10 @@ def train_cost(
     `perfpass.train_network_cost`. ``lora_rank``: adapters on ``lora_targets``, the rest
     ``frozen`` as none (16 bits), int8, nf4 or nf4_double; ``dora``: with magnitudes. ``equal_lengths``: sequences
     are packed or padded to one length (else the upper bound of the memory in use holds what PyTorch's allocator keeps
-    of other lengths; Megatron-LM packs). ``attention``: flash (default) or unfused, which keeps the
-    probabilities (default of "torch" where transformers has no fused one for the model). ``recompute``: none, selective,
-    full, offloaded (full, layers' inputs wait on the host). ``offload``: none, states (of the optimizer), optimizer (gradients, too, but of Megatron-LM), parameters,
-    which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
+    of other lengths; Megatron-LM packs). ``attention``: flash (default), or unfused, which keeps the probabilities
+    (default of "torch" where transformers has no fused one for the model). ``recompute``: none, selective, full,
+    offloaded (full, layers' inputs wait on the host). ``offload``: none, states (of the optimizer), optimizer
+    (gradients, too, but of Megatron-LM), parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
     ``fabric_gb_s``: network between hosts, ``host_gb_s``: the host's memory, GB/s of (one direction) for a device.
     ``tokens``: of the run, for hours, energy, money and, with a region or intensity, carbon. ``calibration``: whether
     what `perfpass calibrate` has learned of own steps on the device is used.

@@ -103,8 +103,8 @@ def _written_out(module: torch.nn.Module) -> list[str]:
     names = {type(part).__name__ for part in module.modules() if type(part).__module__.startswith("transformers.")}
     packages = sorted({package for end, package in _KERNELS.items() if any(name.endswith(end) for name in names)})
     return [
-        f"recurrences as transformers writes them out in PyTorch; with {package} installed kernels run them, in less time, "
-        "and a training step keeps far less of them: time and memory are upper figures"
+        f"recurrences as transformers writes them out in PyTorch; with {package} installed kernels run them, in less "
+        "time, and a training step keeps far less of them: time and memory are upper figures"
         for package in packages
     ]
 

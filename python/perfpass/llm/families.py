@@ -124,7 +124,7 @@ _LAYER_NORMS = ("mpt", "dbrx", "falcon")
 
 
 # Decoders whose attention transformers 5.23 multiplies, masks and multiplies again where nobody asks for another one:
-# their classes do not set `_supports_sdpa` (no kernel of PyTorch's for soft caps and sinks, biases that were never moved).
+# their classes do not set `_supports_sdpa` (no kernel of PyTorch has soft caps or sinks; older ones never moved).
 _NO_SDPA = (
     *("bloom", "codegen", "deepseek_v4", "gemma2", "gpt_neo", "gpt_oss", "gptj", "mimo_v2_flash", "mpt", "vaultgemma"),
     "xglm",

@@ -190,8 +190,9 @@ def estimate(
     to one length) are those of `perfpass.train_cost`.
     ``calibration``: whether what `perfpass calibrate` has learned of own steps is used.
 
-    Read from the module: what requires a gradient, types, LoRA layers, checkpointing, eager attention. A decoder of transformers on a
-    GPU, trained whole or by LoRA, is asked of `perfpass.train_cost`; everything else is traced on the meta device.
+    Read from the module: what requires a gradient, types, LoRA layers, checkpointing, eager attention. A decoder of
+    transformers on a GPU, trained whole or by LoRA, is asked of `perfpass.train_cost`; everything else is traced on the
+    meta device.
     Raises ArgumentError, DeviceError, UnsupportedError (a forward pass that depends on values), ShapeError.
     """
     found = inspected(module)

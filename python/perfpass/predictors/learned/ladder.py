@@ -68,8 +68,8 @@ def seconds(
 ) -> dict[str, np.ndarray]:
     """[N] median and bounds of the time at ``batch`` [N].
 
-    ``found``, ``low`` and ``high`` [N, K + 1]: log seconds and their log bounds, at the batch ``sizes`` [K] (`RUNGS`, and
-    what else is to be passed through) and in the last column there. A larger batch takes no less time, so that its
+    ``found``, ``low`` and ``high`` [N, K + 1]: log seconds and their log bounds, at the batch ``sizes`` [K] (`RUNGS`,
+    and what else is to be passed through) and in the last column there. A larger batch takes no less time, so that its
     upper bound holds for a smaller one too, and the lower bound of a smaller one for it: at the sizes both bounds are
     nondecreasing so. Between them they are linear in logarithms, whatever the width at what is asked, which may shrink
     faster than the time grows, and the median is held within them. Beyond the sizes the width is its own.
