@@ -3,7 +3,7 @@
 Trees know no order: between two batch sizes their correction may fall by more than the work grows. So the time is
 worked out on a ladder of batch sizes that is the same whatever is asked, made monotone there (isotonic regression), and
 what is asked is held between the rungs below and above it. Of two batch sizes with a rung on or between them, the
-larger never takes less time. Bounds are read between the rungs, and so never fall at all.
+larger never takes less time. Bounds are read between the rungs, and so do not fall at all.
 """
 
 from __future__ import annotations

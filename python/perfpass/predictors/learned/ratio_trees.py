@@ -220,7 +220,7 @@ class RatioTrees(ABC):
         """
         whole = self.whole(way)
         least, most = self._recorded.batches(whole)
-        distance = self._distance(tables, batch, (least, most), threads)
+        distance = self._distance(tables, batch, usual_batch((least, most)), threads)
         kinds = self._kinds(tables)
         notes = self._support(tables, batch, way, distance, kinds)
         sizes = np.empty((len(batch), len(ladder.RUNGS) + 3), dtype=np.result_type(batch, np.int64))
@@ -244,7 +244,7 @@ class RatioTrees(ABC):
         unrecorded = None  # as if no record were of the board, where it has few of them or is asked beside them
         few = way.torch_version == UNSTATED_TORCH or np.logical_or.reduce(lacks["beside"] > 0.0)
         if few and self.measured(whole) is not None:
-            away = self._distance(tables, batch, self._recorded.batch[way.device.kind], threads)
+            away = self._distance(tables, batch, usual_batch(self._recorded.batch[way.device.kind]), threads)
             without = _without_records(way)
             again = partial(at, networks, sizes.ravel(), without)
             unrecorded = lacking(without, away, self._issue_without(issue, beside, way, again))
@@ -275,15 +275,13 @@ class RatioTrees(ABC):
         own[asked] = True
         return found, notes, vectors.row_s[own[vectors.row_graph]]
 
-    def _distance(self, tables: Tables, batch: np.ndarray, measured: tuple[int, int], threads: int) -> np.ndarray:
-        """[N] distance to the nearest measured network, at the batch asked or the usual one of those between the least
-        and the largest ``measured``, whichever is nearer; at the usual one alone where one batch was measured.
+    def _distance(self, tables: Tables, batch: np.ndarray, usual: int, threads: int) -> np.ndarray:
+        """[N] distance to the nearest measured network, at the batch asked or the ``usual`` one, whichever is nearer.
 
         What a network is made of depends on the batch, because weights move once; what it is does not.
         """
-        least, most = measured
         sizes = np.empty((len(batch), 2), dtype=np.result_type(batch, np.int64))
-        sizes[:, 0], sizes[:, 1] = usual_batch(measured) if least == most else batch, usual_batch(measured)
+        sizes[:, 0], sizes[:, 1] = batch, usual
         networks = ladder.at_batches(tables, batch, sizes)
         found = self._nearest(np.ascontiguousarray(fingerprints(networks, sizes.ravel()), dtype=np.float32), threads)
         nearer: np.ndarray = found.reshape(sizes.shape).min(axis=1)
