@@ -47,6 +47,15 @@ def test_attention_is_eager_in_torch_where_transformers_has_no_fused_one():
         assert found.recipe.kernels.attention == "flash"
 
 
+@pytest.mark.parametrize(("board", "known"), [("mi300x", True), ("gaudi3", False), ("tpu-v5p", False)])
+def test_memory_on_a_runtime_that_nobody_measured_is_as_wide_as_in_inference(board, known):
+    here, nvidia = (train_cost("llama-3.1-8b", name, gpus=8) for name in (board, "h200"))
+    a, b = here.predicted.in_use, nvidia.predicted.in_use
+    assert a.median == b.median and ((a.low, a.high) == (b.low, b.high)) == known
+    assert known or (a.low < b.low and a.high > b.high)
+    assert any("no framework's memory was measured" in note for note in here.notes) != known
+
+
 def test_which_attention_is_eager_is_what_transformers_says():
     folder, seen = Path(find_spec("transformers").origin).parent / "models", 0
     for model_type in (*families.PLAIN, "bloom", "codegen", "falcon", "gpt_neo", "mpt", "xglm"):

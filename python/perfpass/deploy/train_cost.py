@@ -19,6 +19,7 @@ from perfpass.prediction import Interval
 from perfpass.predictors.calibration.steps import corrected_run
 from perfpass.predictors.llm_training.predict import Run, run
 from perfpass.predictors.llm_training.step import nvlink_domain
+from perfpass.predictors.memory.allowance import by_pytorchs_allocator
 from perfpass.text import columns, count, interval, paragraph, size
 
 if TYPE_CHECKING:
@@ -282,6 +283,7 @@ def train_cost(
         region=region, carbon_intensity=carbon_intensity, pue=pue, price_table=price_table,
     )  # fmt: skip
     plain = (_FUSED,) if gpus == 1 and recipe.adapter is None else ()
+    plain += () if by_pytorchs_allocator(board) else (_OTHER_ALLOCATOR,)
     notes = (
         *(*length_note(read, sequence), *corrected, *(_UNSURE[name] for name in found.why)),
         *(*plain, *((_EAGER,) if eager else ()), *_uncounted(recipe, framework), *_kept(found), *cost.notes),
@@ -333,6 +335,10 @@ def _gradient_bytes(framework: str, precision: str, sharding: str | None) -> flo
 _FUSED = (
     "a training framework's step: norms, gates and loss are fused or compiled. Eager PyTorch, as `perfpass predict "
     "--mode training` tells it, takes longer: --framework eager"
+)
+_OTHER_ALLOCATOR = (
+    "no framework's memory was measured on it, whose runtime is not PyTorch's for CUDA or ROCm: what a step makes "
+    "beside weights, gradients and states may be 0.85 to 1.7 of what is counted"
 )
 _EAGER = (
     "transformers multiplies, masks and multiplies again where no other attention is asked of it for this model: its "
