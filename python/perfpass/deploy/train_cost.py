@@ -283,10 +283,10 @@ def train_cost(
         region=region, carbon_intensity=carbon_intensity, pue=pue, price_table=price_table,
     )  # fmt: skip
     plain = (_FUSED,) if gpus == 1 and recipe.adapter is None else ()
-    plain += () if by_pytorchs_allocator(board) else (_OTHER_ALLOCATOR,)
+    strange = () if by_pytorchs_allocator(board) else (_OTHER_ALLOCATOR,)
     notes = (
         *(*length_note(read, sequence), *corrected, *(_UNSURE[name] for name in found.why)),
-        *(*plain, *((_EAGER,) if eager else ()), *_uncounted(recipe, framework), *_kept(found), *cost.notes),
+        *(*plain, *strange, *((_EAGER,) if eager else ()), *_uncounted(recipe, framework), *_kept(found), *cost.notes),
     )
     return TrainCost(
         model=read.name,
