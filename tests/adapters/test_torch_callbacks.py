@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -119,6 +120,21 @@ def test_the_trainer_is_told_of_its_first_batch(tmp_path):
     found = callback.watch.estimate
     assert found.samples == 4 and found.accumulation == 2 and found.optimizer == "adamw"
     assert "LlamaForCausalLM" in said[0] and "9 steps measured" in said[-1]
+
+
+@pytest.mark.parametrize(("packing", "given", "told"), [(None, None, False), (True, None, True), (True, False, False)])
+def test_the_trainer_says_whether_it_packs_unless_the_user_does(tmp_path, monkeypatch, packing, given, told):
+    asked = {}
+    monkeypatch.setattr(trainer_callback, "estimate", lambda *_, **how: asked.update(how))
+    callback = trainer_callback.StepCost(equal_lengths=given, say=lambda _: None)
+    arguments = transformers.TrainingArguments(str(tmp_path / "out"), use_cpu=True, report_to=[])
+    if packing is not None:
+        arguments.packing = packing  # as TRL's SFTConfig has it
+    state = transformers.TrainerState(max_steps=1, is_world_process_zero=True)
+    callback.on_train_begin(arguments, state, None, model=(model := tiny_llama()))
+    with contextlib.suppress(Exception):  # of the watch, which is given nothing to compare
+        model(input_ids=torch.zeros(1, 4, dtype=torch.long))
+    assert asked["equal_lengths"] is told
 
 
 def test_a_callback_changes_nothing_of_the_run(tmp_path):

@@ -138,6 +138,23 @@ def test_a_decoder_is_asked_of_training_of_language_models():
     assert anew.step_shares["recomputation"] > 0 and "checkpointing" in " ".join(anew.read)
 
 
+def test_sequences_of_one_length_leave_nothing_in_the_allocator():
+    asked = {"example_inputs": {"input_ids": torch.zeros(2, 4096, dtype=torch.long, device="meta")}, "device": "b300"}
+    packed, unequal = (estimate(wide_llama(), **asked, equal_lengths=equal) for equal in (True, False))
+    assert packed.predictor == "llm_training" and packed.step_s == unequal.step_s
+    assert packed.memory_bytes.median == unequal.memory_bytes.median
+    assert packed.memory_bytes.high < unequal.memory_bytes.high
+
+
+def test_attention_is_that_of_the_module():
+    eager, fused = wide_llama(), wide_llama()
+    eager.config._attn_implementation = "eager"
+    kept, free = (estimate(module, TOKENS, device="b300") for module in (eager, fused))
+    assert kept.alive_bytes["activations"] > free.alive_bytes["activations"]
+    assert "attention is computed eagerly" in kept.read and "attention is computed eagerly" not in free.read
+    assert estimate(eager, TOKENS, device="b300", attention="flash").alive_bytes == free.alive_bytes
+
+
 def test_adapters_are_those_of_peft():
     module = get_peft_model(wide_llama(), LoraConfig(r=8, target_modules=["q_proj", "v_proj", "down_proj"]))
     found = inspected(module)

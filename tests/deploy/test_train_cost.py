@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +17,7 @@ from perfpass.cli import main
 from perfpass.deploy.train_cost import search_layouts, train_cost
 from perfpass.devices import device
 from perfpass.errors import ArgumentError, DeviceError, PerfPassError
+from perfpass.llm import families
 from perfpass.llm.configuration import language_model
 from perfpass.llm.recipe import Layout, Recipe
 from perfpass.predictors.llm_training.constants import STEP
@@ -28,6 +31,39 @@ BLOOM = {"gpus": 64, "tensor": 8, "pipeline": 4, "global_batch": 512}
 @pytest.fixture(scope="module")
 def found():
     return perfpass.train_cost("llama-3.1-70b", "h100", tokens=1e10, region="FR", **BLOOM)
+
+
+def test_attention_is_eager_in_torch_where_transformers_has_no_fused_one():
+    asked = {"framework": "torch", "lora_rank": 16, "sequence": 2048, "equal_lengths": True}
+    usual, fused, kept = (
+        train_cost("gemma-2-9b", "a100-80gb", **asked, **more)
+        for more in ({}, {"attention": "flash"}, {"attention": "unfused"})
+    )
+    assert usual.predicted == kept.predicted != fused.predicted
+    assert any("--attention flash" in note for note in usual.notes)
+    assert not any("--attention" in note for found in (fused, kept) for note in found.notes)
+    for model, framework in (("gemma-2-9b", "deepspeed"), ("qwen3-8b", "torch")):
+        found = train_cost(model, "a100-80gb", **asked | {"framework": framework})
+        assert found.recipe.kernels.attention == "flash"
+
+
+@pytest.mark.parametrize(("board", "known"), [("mi300x", True), ("gaudi3", False), ("tpu-v5p", False)])
+def test_memory_on_a_runtime_that_nobody_measured_is_as_wide_as_in_inference(board, known):
+    here, nvidia = (train_cost("llama-3.1-8b", name, gpus=8) for name in (board, "h200"))
+    a, b = here.predicted.in_use, nvidia.predicted.in_use
+    assert a.median == b.median and ((a.low, a.high) == (b.low, b.high)) == known
+    assert known or (a.low < b.low and a.high > b.high)
+    assert any("no framework's memory was measured" in note for note in here.notes) != known
+
+
+def test_which_attention_is_eager_is_what_transformers_says():
+    folder, seen = Path(find_spec("transformers").origin).parent / "models", 0
+    for model_type in (*families.PLAIN, "bloom", "codegen", "falcon", "gpt_neo", "mpt", "xglm"):
+        name = model_type.removesuffix("_text")
+        if (file := folder / name / f"modeling_{name}.py").exists():
+            seen += 1
+            assert families.attends_eagerly(model_type) == ("_supports_sdpa = True" not in file.read_text()), model_type
+    assert seen > 30
 
 
 def test_a_run_adds_up(found):

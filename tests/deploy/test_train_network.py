@@ -201,6 +201,8 @@ def test_a_framework_says_that_eager_pytorch_takes_longer(capsys):
     ):
         assert main([*asked, "--framework", "eager", *more]) == 2
         assert said in capsys.readouterr().err
+    main([*asked, "--framework", "eager", "--tokens", "1M", "--equal-lengths"])
+    assert json.loads(capsys.readouterr().out) == eager  # a graph has one length
 
 
 def test_a_language_model_in_eager_pytorch_reads_as_many_tokens_as_in_a_framework():

@@ -344,6 +344,15 @@ def test_a_configuration_is_traced_without_weights(tmp_path):
     assert decode.shape(keys)[2] == 25
 
 
+def test_recurrences_that_are_written_out_say_whose_kernels_run_them():
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "vocab_size": 64}
+    recurrent = {"model_type": "mamba2", **sizes, "num_heads": 4, "head_dim": 16, "state_size": 8, "n_groups": 1}
+    (said,) = load(recurrent, batch=1, dims={"sequence_length": 16}).counted_once
+    assert "mamba_ssm" in said and "upper figures" in said
+    attending = {"model_type": "gpt2", "n_embd": 32, "n_layer": 1, "n_head": 2, "vocab_size": 64}
+    assert not load(attending, batch=1, dims={"sequence_length": 16}).counted_once
+
+
 def test_configurations_that_cannot_be_built_say_why(tmp_path):
     with pytest.raises(UnsupportedError, match="auto_map"):
         huggingface.trace_config(LLAMA | {"auto_map": {"AutoModel": "modeling.Evil"}})

@@ -12,6 +12,7 @@ from perfpass.devices import device
 from perfpass.errors import ArgumentError, ArtefactError
 from perfpass.graph import allocators
 from perfpass.predictors.memory.predictor import PARTS, MemoryPredictor, convolves
+from perfpass.predictors.memory.step import LEFT_AGAIN, MOST_LEFT_AGAIN
 from perfpass.records.build import memory_benches, memory_events
 from perfpass.records.build.memory import same_program
 from perfpass.records.location import data_directory
@@ -218,6 +219,18 @@ def test_few_records_of_a_board_leave_a_part_of_what_boards_differ_by():
     nvidia = dict(evaluate.judged(rows.take(kept)))["NVIDIA"]
     assert np.mean(rows.measured[kept][nvidia] > high[nvidia]) <= 0.02
     assert np.median(high[nvidia] / predicted[nvidia]) <= 1.2
+
+
+def test_a_vendor_that_nobody_measured_may_hold_activations_again():
+    """What planned steps allow for MIOpen's workspaces holds of recorded ones, with the only board of AMD left out."""
+    rows, _ = load()
+    strange = rows.take(np.flatnonzero(rows.kind == "amd convolutions"))
+    found = fit.fit(rows.take(np.flatnonzero(rows.kind != "amd convolutions")))
+    planned, again = found.planned(strange), found.strange(strange)
+    assert (again == strange.activations).all() and (found.predict(strange) == planned + LEFT_AGAIN * again).all()
+    assert abs(np.median(found.predict(strange) / strange.measured - 1)) < 0.1
+    assert (strange.measured <= planned + MOST_LEFT_AGAIN * again).mean() > 0.97
+    assert not fit.fit(rows).strange(rows).any()
 
 
 def test_the_upper_bound_lies_as_far_above_the_worst_network_as_that_above_the_next():

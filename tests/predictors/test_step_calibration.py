@@ -56,6 +56,18 @@ def test_own_steps_that_agree_draw_a_prediction_to_them(factor, count):
     assert drawn == pytest.approx(factor, rel=0.3 if count == 1 else 0.12)
 
 
+def test_networks_that_scatter_with_no_share_to_blame_bend_no_share():
+    """A few networks that are off by a quarter each way say little of the next; a correction by them must be small."""
+    prior, moved = steps.prior_of("training_step", "step_s"), []
+    for seed in range(20):
+        random = np.random.default_rng(seed)
+        z = steps.traits(tuple("abcd"), [dict(zip("abcd", one, strict=True)) for one in random.dirichlet([1] * 4, 16)])
+        names = [str(i) for i in range(16)]
+        found = steps.learned_from(prior, z[:8], names[:8], random.normal(0, 0.25, 8))
+        moved.append(np.abs(found.predict(z[8:], names[8:])[0]).mean())
+    assert np.mean(moved) < 0.08  # 0.11 where no level scatters so
+
+
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(0.5, 2.0), min_size=2, max_size=9), st.randoms())
 def test_the_order_of_own_steps_does_not_matter(factors, random):

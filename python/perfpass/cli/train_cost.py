@@ -85,7 +85,7 @@ def add(commands: Any) -> None:
     command.add_argument("--recompute", metavar="R", help="none, selective, full, offloaded (default: none)")
     command.add_argument("--offload", metavar="O", help="states, optimizer, parameters: to the host (default: none)")
     command.add_argument("--schedule", metavar="S", help="of a pipeline: 1f1b (default), zb_h1, zb_h2")
-    command.add_argument("--attention", metavar="A", help="flash or unfused (default: flash)")
+    command.add_argument("--attention", metavar="A", help="flash or unfused (default: flash, if the framework has it)")
     command.add_argument("--loss", metavar="L", help="parallel, eager, fused, scripted (default: the framework's)")
     command.add_argument(
         "--framework",

@@ -181,6 +181,7 @@ def _as_network(
     """
     check({name: asked[name] for name in ("sequence", "tokens") if asked.get(name) is not None})
     del asked["framework"]
+    asked.pop("equal_lengths", None)  # a graph has one length
     sequence, tokens = asked.pop("sequence", None), asked.pop("tokens", None)
     dims, said = dict(asked.get("dims") or {}), list[str]()
     if of_language is not None:

@@ -57,8 +57,8 @@ _KINDS: dict[str, Kind] = {
     "pue": Number(1, 5, hint=", total over IT power"),
     "calibration": Flag(),
 }
-_OPEN = ("precision", "sharding", "sequence", "global_batch", "loss", "lora_rank", "fabric_gb_s", "host_gb_s", "tokens",
-         "region", "carbon_intensity")  # fmt: skip
+_OPEN = ("precision", "sharding", "sequence", "global_batch", "attention", "loss", "lora_rank", "fabric_gb_s",
+         "host_gb_s", "tokens", "region", "carbon_intensity")  # fmt: skip
 
 
 def check(asked: Mapping[str, Any]) -> None:

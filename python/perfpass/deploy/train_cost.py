@@ -13,12 +13,13 @@ from perfpass.errors import ArgumentError, DeviceError, PerfPassError
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.assumed import check_together
 from perfpass.llm.configuration import language_model
-from perfpass.llm.families import composes_norms
+from perfpass.llm.families import attends_eagerly, composes_norms
 from perfpass.llm.recipe import Adapter, Kernels, Layout, Recipe
 from perfpass.prediction import Interval
 from perfpass.predictors.calibration.steps import corrected_run
 from perfpass.predictors.llm_training.predict import Run, run
 from perfpass.predictors.llm_training.step import nvlink_domain
+from perfpass.predictors.memory.allowance import by_pytorchs_allocator
 from perfpass.text import columns, count, interval, paragraph, size
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def train_cost(
     optimizer: str = "adamw",
     recompute: str = "none",
     offload: str = "none",
-    attention: str = "flash",
+    attention: str | None = None,
     loss: str | None = None,
     framework: str = "megatron",
     lora_rank: int | None = None,
@@ -217,9 +218,10 @@ def train_cost(
     `perfpass.train_network_cost`. ``lora_rank``: adapters on ``lora_targets``, the rest
     ``frozen`` as none (16 bits), int8, nf4 or nf4_double; ``dora``: with magnitudes. ``equal_lengths``: sequences
     are packed or padded to one length (else the upper bound of the memory in use holds what PyTorch's allocator keeps
-    of other lengths; Megatron-LM packs). ``recompute``: none, selective, full, offloaded (full, layers' inputs wait on
-    the host). ``offload``: none, states (of the optimizer), optimizer (gradients, too, but of Megatron-LM), parameters,
-    which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
+    of other lengths; Megatron-LM packs). ``attention``: flash (default), or unfused, which keeps the probabilities
+    (default of "torch" where transformers has no fused one for the model). ``recompute``: none, selective, full,
+    offloaded (full, layers' inputs wait on the host). ``offload``: none, states (of the optimizer), optimizer
+    (gradients, too, but of Megatron-LM), parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
     ``fabric_gb_s``: network between hosts, ``host_gb_s``: the host's memory, GB/s of (one direction) for a device.
     ``tokens``: of the run, for hours, energy, money and, with a region or intensity, carbon. ``calibration``: whether
     what `perfpass calibrate` has learned of own steps on the device is used.
@@ -232,6 +234,7 @@ def train_cost(
     check_together(board, gpus)
     if precision is None:
         precision = "bf16" if "bf16" in board.peak_flops else "fp16"
+    eager = attention is None and framework == "torch" and attends_eagerly(read.model_type)
     layout, recipe = _asked(
         gpus=gpus,
         layout={
@@ -253,7 +256,7 @@ def train_cost(
             # Megatron-LM's own offloading of the optimizer keeps gradients in their buffers.
             "offload": "states" if (offload, framework) == ("optimizer", "megatron") else offload,
             "kernels": Kernels(
-                attention,
+                attention or ("unfused" if eager else "flash"),
                 fused_norms=framework != "torch" or not composes_norms(read.model_type),
                 fused_gates=framework != "torch",
             ),
@@ -280,9 +283,10 @@ def train_cost(
         region=region, carbon_intensity=carbon_intensity, pue=pue, price_table=price_table,
     )  # fmt: skip
     plain = (_FUSED,) if gpus == 1 and recipe.adapter is None else ()
+    strange = () if by_pytorchs_allocator(board) else (_OTHER_ALLOCATOR,)
     notes = (
         *(*length_note(read, sequence), *corrected, *(_UNSURE[name] for name in found.why)),
-        *(*plain, *_uncounted(recipe, framework), *_kept(found), *cost.notes),
+        *(*plain, *strange, *((_EAGER,) if eager else ()), *_uncounted(recipe, framework), *_kept(found), *cost.notes),
     )
     return TrainCost(
         model=read.name,
@@ -331,6 +335,14 @@ def _gradient_bytes(framework: str, precision: str, sharding: str | None) -> flo
 _FUSED = (
     "a training framework's step: norms, gates and loss are fused or compiled. Eager PyTorch, as `perfpass predict "
     "--mode training` tells it, takes longer: --framework eager"
+)
+_OTHER_ALLOCATOR = (
+    "no framework's memory was measured on it, whose runtime is not PyTorch's for CUDA or ROCm: what a step makes "
+    "beside weights, gradients and states may be 0.85 to 1.7 of what is counted"
+)
+_EAGER = (
+    "transformers multiplies, masks and multiplies again where no other attention is asked of it for this model: its "
+    "probabilities are kept. With a fused kernel (flash_attention_2, another program): --attention flash"
 )
 _UNSURE = {
     "vendor": "no training of a language model was measured on a board of this vendor, nor the watts of any step: the "

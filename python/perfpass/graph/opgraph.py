@@ -36,7 +36,8 @@ class OpGraph:
     Per node: ``op`` [N] (index into ``OPERATORS``), ``attributes`` [N, 32] (columns ``ATTRIBUTES``), ``repeat`` [N]
     (executions per run). Per tensor: ``tensor_dtype`` [T] (index into ``DTYPES``), ``tensor_role`` [T] (index into
     ``ROLES``), ``producer`` [T]. Edges: ``edge_index`` [2, E], ``edge_tensor`` [E]. ``notes``: what its reader has to
-    say; ``counted_once``: those of bodies that run as often as only a run knows, whose figures are of one pass.
+    say; ``counted_once``: those of bodies that run as often as only a run knows, whose figures are of one pass, and of
+    layers that a run has other kernels for.
     ``frozen``: the weights, as tensor ids, that training leaves as they are. ``assumed``: what values would decide
     (`perfpass.graph.assumed`). ``unasked``: sizes of its inputs, by their names in ``dims``, that were taken since
     nobody asked for others.

@@ -28,6 +28,12 @@ from perfpass.importers.torch_recorder import Recorder, build
 # tables (anchor sizes, relative positions) with tolist(); larger ones become meta tensors.
 _KEPT_CONSTANT_ELEMENTS = 65_536
 _MOST_ELEMENTS = 2**48  # of a tensor, as in the core
+# Layers that transformers writes out in PyTorch where the package with their kernel is missing, as it is on the meta
+# device: by the ends of their classes' names.
+_KERNELS = {
+    **dict.fromkeys(("MambaMixer", "Mamba2Mixer", "MambaLayer", "ZambaMixer"), "mamba_ssm"),
+    **dict.fromkeys(("GatedDeltaNet", "KimiDeltaAttention"), "fla"),
+}
 
 
 def trace(
@@ -79,6 +85,7 @@ def trace_owned(
     module.eval()
     take_regions(module)
     recorder = Recorder(checked(assume))
+    recorder.notes |= dict.fromkeys(_written_out(module), True)
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
         recorder.declare(tensor, "weight" if tensor.is_floating_point() and tensor.dim() > 0 else "literal", name)
     inputs = [recorder.declare(t, "input", f"input_{i}" if len(args) > 1 else "input") for i, t in enumerate(args)]
@@ -89,6 +96,17 @@ def trace_owned(
         raise ArgumentError(f"{type(module).__name__} ran no operator on its input; there is nothing to predict")
     # A cache that was given is alive as an input already, and its layers are replaced one by one.
     return build(recorder, inputs, output_tensors(out, recorder, module, cache=not given_tensors))
+
+
+def _written_out(module: torch.nn.Module) -> list[str]:
+    """What is to be said of layers of transformers whose kernels are not what is recorded."""
+    names = {type(part).__name__ for part in module.modules() if type(part).__module__.startswith("transformers.")}
+    packages = sorted({package for end, package in _KERNELS.items() if any(name.endswith(end) for name in names)})
+    return [
+        f"recurrences as transformers writes them out in PyTorch; with {package} installed kernels run them, in less "
+        "time, and a training step keeps far less of them: time and memory are upper figures"
+        for package in packages
+    ]
 
 
 def frozen_names(module: torch.nn.Module) -> frozenset[str]:

@@ -123,6 +123,19 @@ PLAIN: dict[str, Plain] = {
 _LAYER_NORMS = ("mpt", "dbrx", "falcon")
 
 
+# Decoders whose attention transformers 5.23 multiplies, masks and multiplies again where nobody asks for another one:
+# their classes do not set `_supports_sdpa` (no kernel of PyTorch has soft caps or sinks; older ones never moved).
+_NO_SDPA = (
+    *("bloom", "codegen", "deepseek_v4", "gemma2", "gpt_neo", "gpt_oss", "gptj", "mimo_v2_flash", "mpt", "vaultgemma"),
+    "xglm",
+)
+
+
+def attends_eagerly(model_type: str) -> bool:
+    """Whether transformers keeps the probabilities of attention in training where nobody asks for a fused kernel."""
+    return model_type in _NO_SDPA
+
+
 def composes_norms(model_type: str) -> bool:
     """Whether transformers composes its norms of operators, as it does RMS norms, or has one kernel (LayerNorm)."""
     rule = PLAIN.get(model_type)

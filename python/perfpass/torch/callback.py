@@ -18,7 +18,8 @@ class StepCallback:
 
     ``journal``: where records go; ``device``: which device is meant, else the one that torch has. The shapes are those
     of the first batch, or ``input_shape`` and ``batch`` (of a pass on one device), as `perfpass.torch.estimate` takes
-    them. ``warmup``: steps that are not counted; ``say``: takes the lines for people. Nothing here stops a run.
+    them. ``equal_lengths``: whether every batch is packed or padded to one length; None where the trainer may say so.
+    ``warmup``: steps that are not counted; ``say``: takes the lines for people. Nothing here stops a run.
     """
 
     def __init__(
@@ -28,12 +29,14 @@ class StepCallback:
         device: str | Device | None = None,
         input_shape: Any = None,
         batch: int | None = None,
+        equal_lengths: bool | None = None,
         warmup: int = 3,
         say: Callable[[str], None] = print,
     ) -> None:
         super().__init__()
         self._how = (journal, warmup, say)
         self._device, self._shape, self._batch = device, input_shape, batch
+        self._equal_lengths = equal_lengths
         self.watch: Watch | None = None
         self._hooks: list[Any] = []
 

@@ -174,8 +174,9 @@ def estimate(
     accumulation: int = 1,
     devices: int = 1,
     sharding: str | None = None,
-    attention: str = "flash",
+    attention: str | None = None,
     loss: str = "eager",
+    equal_lengths: bool = False,
     calibration: bool = True,
 ) -> Estimate:
     """What a training step of ``module`` takes, as the module stands: on any device, compiled, wrapped, frozen in part.
@@ -185,11 +186,13 @@ def estimate(
     name, else the device that torch has here. ``optimizer``: the object, or a name. ``precision``: fp32, tf32, fp16,
     bf16, amp, amp_bf16 or a word of Lightning's or Accelerate's ("bf16-mixed"); else that of the parameters.
     ``accumulation``: passes of the batch before an update. ``devices``: replicas, of which ``sharding`` (zero1, zero2,
-    zero3) splits the states of decoders; ``attention`` and ``loss`` are those of `perfpass.train_cost`.
+    zero3) splits the states of decoders; ``attention``, ``loss`` and ``equal_lengths`` (every batch is packed or padded
+    to one length) are those of `perfpass.train_cost`.
     ``calibration``: whether what `perfpass calibrate` has learned of own steps is used.
 
-    Read from the module: what requires a gradient, types, LoRA layers, checkpointing. A decoder of transformers on a
-    GPU, trained whole or by LoRA, is asked of `perfpass.train_cost`; everything else is traced on the meta device.
+    Read from the module: what requires a gradient, types, LoRA layers, checkpointing, eager attention. A decoder of
+    transformers on a GPU, trained whole or by LoRA, is asked of `perfpass.train_cost`; everything else is traced on the
+    meta device.
     Raises ArgumentError, DeviceError, UnsupportedError (a forward pass that depends on values), ShapeError.
     """
     found = inspected(module)
@@ -209,7 +212,13 @@ def estimate(
     word = precision_of(found, precision)
     asked = _Asked(found, board, name, word, input_shape, batch or 1, accumulation, devices, calibration)
     if found.language is not None and board.is_gpu and asked.tokens:
-        answer = _of_language(asked, sharding, attention, loss)
+        answer = _of_language(
+            asked,
+            sharding=sharding or "none",
+            attention=attention or found.attention,
+            loss=loss,
+            equal_lengths=equal_lengths,
+        )
         if answer is not None:
             return answer
     return _of_graph(asked)
@@ -295,8 +304,11 @@ class _Asked:
         )
 
 
-def _of_language(asked: _Asked, sharding: str | None, attention: str, loss: str) -> Estimate | None:
-    """None where the host sets the pace: a decoder's own operators then tell more than layers that are alike."""
+def _of_language(asked: _Asked, **how: Any) -> Estimate | None:
+    """None where the host sets the pace: a decoder's own operators then tell more than layers that are alike.
+
+    ``how``: of `perfpass.train_cost`.
+    """
     found, adapter = asked.found, asked.found.adapter
     notes = []
     if found.compiled:
@@ -309,18 +321,16 @@ def _of_language(asked: _Asked, sharding: str | None, attention: str, loss: str)
         found.language,
         asked.board,
         gpus=asked.devices,
-        sharding=sharding or "none",
         sequence=asked.tokens,
         micro_batch=asked.batch,
         global_batch=asked.batch * asked.accumulation * asked.devices,
         precision=_OF_LANGUAGE[asked.precision],
         optimizer=asked.optimizer,
         recompute="full" if found.checkpointed else "none",
-        attention=attention,
-        loss=loss,
         framework="torch",
         calibration=False,
         **adapted,
+        **how,
     )
     run = cost.predicted
     if "issue" in run.why:

@@ -78,7 +78,8 @@ class Inspected:
 
     ``module``: without the wrappers of torch.compile and of data parallelism. ``parameters`` and ``trained`` count
     elements, ``precision`` is that of most parameters that are not quantised. ``adapter``: of LoRA layers;
-    ``language``: the decoder that the module is, None for other networks.
+    ``language``: the decoder that the module is, None for other networks; ``attention``: as `perfpass.train_cost` calls
+    what its configuration says, None where it says nothing.
     """
 
     module: torch.nn.Module
@@ -90,6 +91,7 @@ class Inspected:
     compiled: bool
     adapter: Adapter | None
     language: LanguageModel | None
+    attention: str | None
 
     def lines(self) -> tuple[str, ...]:
         """What was read, a sentence each."""
@@ -100,6 +102,8 @@ class Inspected:
             found.append(f"{name} of rank {self.adapter.rank} on {', '.join(self.adapter.targets)}{kept}")
         if self.checkpointed:
             found.append("activation checkpointing is on")
+        if self.attention == "unfused":
+            found.append("attention is computed eagerly")
         if self.compiled:
             found.append("compiled by torch.compile")
         return tuple(found)
@@ -126,6 +130,7 @@ def inspected(module: torch.nn.Module) -> Inspected:
         compiled=compiled,
         adapter=adapter,
         language=_language(inner) if whole or adapter is not None else None,
+        attention=_attention(inner),
     )
 
 
@@ -273,6 +278,12 @@ def _adapter(module: torch.nn.Module) -> Adapter | None:
         frozen = _QUANTISED.get(type(weight).__name__, frozen)
     ordered = tuple(name for name in ("query", "key", "value", "output", "gate", "up", "down") if name in targets)
     return Adapter(rank, ordered, frozen, decomposed=magnitudes) if rank and ordered else None
+
+
+def _attention(module: torch.nn.Module) -> str | None:
+    """By the implementation that transformers has chosen."""
+    chosen = getattr(getattr(_base(module), "config", None), "_attn_implementation", None)
+    return None if not isinstance(chosen, str) else "unfused" if chosen == "eager" else "flash"
 
 
 def _language(module: torch.nn.Module) -> LanguageModel | None:

@@ -32,6 +32,7 @@ class StepCost(StepCallback, Callback):  # type: ignore[misc]
             "precision": str(trainer.precision),
             "accumulation": trainer.accumulate_grad_batches,
             "devices": trainer.world_size,
+            "equal_lengths": bool(self._equal_lengths),
         }
         total = trainer.estimated_stepping_batches
         steps = int(total) if total != float("inf") else None

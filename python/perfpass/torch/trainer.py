@@ -20,7 +20,8 @@ class StepCost(StepCallback, TrainerCallback):  # type: ignore[misc]
     """Predicts a step when the first batch reaches the model, before it is computed, and measures all that follow.
 
     Takes what `perfpass.torch.callback.StepCallback` does. ``input_shape`` and ``batch`` are needed for compiled models
-    alone, which cannot be looked into while they run.
+    alone, which cannot be looked into while they run. Sequences are of one length where the arguments say that they are
+    packed (``packing`` of TRL's SFTConfig), unless ``equal_lengths`` is given.
     """
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
@@ -34,6 +35,7 @@ class StepCost(StepCallback, TrainerCallback):  # type: ignore[misc]
             "accumulation": args.gradient_accumulation_steps,
             "devices": args.world_size,
             "sharding": _sharding(args),
+            "equal_lengths": _packs(args) if self._equal_lengths is None else self._equal_lengths,
         }
 
         def asked(**shapes: Any) -> None:
@@ -63,6 +65,10 @@ class StepCost(StepCallback, TrainerCallback):  # type: ignore[misc]
 
 def _needs_shape() -> Any:
     raise ValueError("a compiled model is asked by its shapes: give input_shape to the callback")
+
+
+def _packs(args: Any) -> bool:
+    return bool(getattr(args, "packing", False))
 
 
 def _sharding(args: Any) -> str | None:

@@ -17,6 +17,7 @@ from perfpass.predictors.llm_training import constants
 from perfpass.predictors.llm_training.in_use import PACKING, UNEQUAL_MORE
 from perfpass.predictors.llm_training.reach import bytes_of_a_flop
 from perfpass.predictors.llm_training.step import HOST_BYTES_S, StepTime, timed, work
+from perfpass.predictors.memory.allowance import OTHER_SHARE, by_pytorchs_allocator
 from perfpass.predictors.roofline import fed_flops, issue_share, sustained_flops
 from perfpass.predictors.training_step.power import StepPower
 from perfpass.predictors.training_step.predictor import StepPredictor
@@ -86,6 +87,10 @@ def run(
     # A figure of the device is one with the context already; those of the allocator lack it.
     beside = (0.0, 0.0, 0.0) if framework == "deepspeed" else (CONTEXT_SHARES[0], 1.0, CONTEXT_SHARES[1])
     low, middle, high = (m + s * CONTEXT_BYTES for m, s in zip((low, middle, high), beside, strict=True))
+    if not by_pytorchs_allocator(device):
+        stage = memory.stages[memory.fullest]
+        planned = stage.activations + stage.working
+        low, high = (end + (share - 1.0) * planned for end, share in zip((low, high), OTHER_SHARE[::2], strict=True))
     found = work(
         model,
         device,

@@ -65,8 +65,9 @@ class Allowance:
 _CPU = Allowance((0.85, 1.0, 1.25), (0.14 * _GIB, 0.195 * _GIB, 0.5 * _GIB), measured=False)
 # TVM shares storage by a plan of the unfused graph, an upper figure.
 _PLANNED_SHARE = 1.0
-# Devices of neither NVIDIA nor AMD: by hand.
-_OTHER = Allowance((0.85, 1.15, 1.7), (0.2 * _GIB, 0.45 * _GIB, 1.0 * _GIB), measured=False)
+# Devices of neither NVIDIA nor AMD, whose compilers and allocators nobody measured: by hand.
+OTHER_SHARE = (0.85, 1.15, 1.7)
+_OTHER = Allowance(OTHER_SHARE, (0.2 * _GIB, 0.45 * _GIB, 1.0 * _GIB), measured=False)
 # Of PyTorch's least context, at least: without its modules, or on a GPU of few multiprocessors that shares the host's
 # memory; by hand.
 _SMALL = 0.5
@@ -78,6 +79,11 @@ _AMD_SHARE_HIGH = 2.0
 def group(runtime: str) -> str:
     """Whose allowance is taken: torch.compile without CUDA graphs holds what eager PyTorch does."""
     return "torch" if runtime == "torch.compile" else runtime
+
+
+def by_pytorchs_allocator(device: Device) -> bool:
+    """Whether PyTorch's caching allocator, which was measured, lays out a GPU's memory: CUDA's and ROCm's."""
+    return device.vendor in ("NVIDIA", "AMD")
 
 
 def driver_bytes(device: Device) -> float:
@@ -109,7 +115,7 @@ def allowance(way: Way, learned: Mapping[str, Allowance], context_bytes: Mapping
     device = way.device
     if device.kind == "cpu":
         return _CPU
-    if device.vendor not in ("NVIDIA", "AMD"):
+    if not by_pytorchs_allocator(device):
         return _OTHER
     torch, kind = learned["torch"], group(way.runtime)
     found = learned.get(kind, torch)

@@ -30,6 +30,9 @@ CAUSES = ("laboratory", "allocator", "context", "gradients", "workspaces", "norm
 # A context unlike the usual one, by hand: that of an AMD board (its libraries load kernels of every type) by more.
 _CONTEXT_BYTES = {"AMD": 2.5 * 2.0**30}
 _USUAL_CONTEXT_BYTES = 2.0**30
+# Times that MIOpen's workspaces leave every activation in the allocator once more, as none says beforehand: in the
+# middle, and at most (as an operator's input in the layout of its kernels, and as an output).
+LEFT_AGAIN, MOST_LEFT_AGAIN = 1.0, 2.0
 # What workspaces leave is a part of the median; this much of it at most, that a logarithm stays finite.
 _MOST_OF_MEDIAN = 0.99
 _FLOAT_BYTES = {"float64": 8.0, "float32": 4.0}
@@ -80,7 +83,7 @@ def left_by_workspaces(columns: Columns, way: Way) -> np.ndarray:
     add, and which of none and the most it is depends on algorithms that no graph names, so the middle is once.
     """
     amd = float(way.device.vendor == "AMD" and way.device.kind == "gpu")
-    return np.asarray(columns["convolutional"] * amd * columns["backward_bytes"])
+    return np.asarray(LEFT_AGAIN * columns["convolutional"] * amd * columns["backward_bytes"])
 
 
 def with_scores(columns: Columns, high: np.ndarray, of: np.ndarray) -> np.ndarray:

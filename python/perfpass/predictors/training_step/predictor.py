@@ -361,6 +361,7 @@ def _drawn(device: Device) -> str:
 
 
 def _folded(tables: Tables) -> np.ndarray:
-    """[N] whether a network of convolutions has no normalization at all."""
+    """[N] whether a network of convolutions has no normalization at all, nor one composed of a root's reciprocal."""
     normalization = np.asarray(tables.table.op_class) == OPERATOR_CLASSES.index("normalization")
+    normalization |= np.asarray(tables.table.op) == OPERATORS.index("rsqrt")
     return tables.any(np.asarray(tables.table.op) == OPERATORS.index("conv")) & ~tables.any(normalization)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from perfpass.llm.in_use import CONTEXT_BYTES, CONTEXT_SHARES
 from perfpass.predictors.llm_training import constants as shipped
 from perfpass.predictors.llm_training.in_use import Held
 from perfpass.training.llm_training import questions
@@ -105,6 +106,9 @@ def grade(section: Section, table: pandas.DataFrame, aim_pct: float) -> list[str
     """Adds lines; why rows are not asked. "layout": rows of one layout are left out; "laboratory": all of a source."""
     found, counted, known, refused = rows(table)
     vague = ~known
+    # What a device shows has the context in it, as a prediction of an unmeasured framework adds it to the allocator's.
+    shown = (found.memory_kind == "in_use").to_numpy()
+    context = CONTEXT_BYTES * np.outer(shown, (CONTEXT_SHARES[0], 1.0, CONTEXT_SHARES[1]))
     section.corpus |= {"memory": len(found), "memory_not_asked": len(refused)}
     measured, source = found.peak_memory_bytes.to_numpy(), found.source.to_numpy(dtype=str)
     layout, framework = found.configuration.to_numpy(dtype=str), found.source.map(FRAMEWORKS).to_numpy(dtype=str)
@@ -131,7 +135,7 @@ def grade(section: Section, table: pandas.DataFrame, aim_pct: float) -> list[str
                 ran = np.flatnonzero(known & (framework == FRAMEWORKS[name]))
                 bounds = left_out(here, ran, layout)
             else:
-                bounds = left_out(here, np.flatnonzero(known), source)
+                bounds = left_out(here, np.flatnonzero(known), source) + context[here]
             ours = bounds[:, 1] / 2**30, measured[here] / 2**30, bounds[:, 0] / 2**30, bounds[:, 2] / 2**30
             section.add("memory GiB", split, "perfpass", name, *ours, aim_pct=aim_pct)
             if split == "layout":
@@ -142,9 +146,9 @@ def grade(section: Section, table: pandas.DataFrame, aim_pct: float) -> list[str
         cases = (found.source + ", " + found.model).to_numpy(dtype=str)[judged].tolist()
         section.add_worst_cases("memory GiB", "GiB", split, cases, ours[0], ours[1])
     kept = held(found[known].reset_index(drop=True), counted[known])
-    shown = tuple((n, h.beside_bytes / 2**30, h.share, h.low, h.high) for n, h in kept.items())
+    told = tuple((n, h.beside_bytes / 2**30, h.share, h.low, h.high) for n, h in kept.items())
     columns = ("framework", "beside GiB", "share", "5 %", "98 %")
-    section.tables.append(Table("Memory that is held, of what is counted", columns, shown))
+    section.tables.append(Table("Memory that is held, of what is counted", columns, told))
     if vague.any():
         words = "megatron_lm, attention not stated"
         low, middle, high = (b / 2**30 for b in kept["other"].of(counted[vague]))

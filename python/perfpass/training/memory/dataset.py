@@ -57,6 +57,11 @@ class Rows:
     def __len__(self) -> int:
         return len(self.measured)
 
+    @property
+    def activations(self) -> np.ndarray:
+        """[N] bytes live at the peak."""
+        return np.asarray(self.by_use[:, allocators.USES.index("activations")])
+
     def take(self, index: np.ndarray) -> Rows:
         """Some of the rows."""
         return Rows(*(getattr(self, name)[index] for name in self.__dataclass_fields__))

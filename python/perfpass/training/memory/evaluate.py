@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from perfpass.predictors.memory.predictor import FLOOR_BYTES
+from perfpass.predictors.memory.step import MOST_LEFT_AGAIN
 from perfpass.training.memory import ran, serving, sources
 from perfpass.training.memory.dataset import Rows, load
 from perfpass.training.memory.fit import bound_groups, bounds, fit, nvidia_contexts
@@ -22,7 +23,8 @@ Peak memory of training on one GPU as NVML shows it (milabench), of networks who
 the simulated allocator. "By network": every network is held out in turn, with all its precisions and benchmarks; bounds
 of a network come from the errors of the others. A row is over the bound where it needed more than the upper bound said.
 On AMD boards the convolution library takes workspaces that differ up to twofold between repeats of one benchmark, so
-those rows are graded apart, and only one AMD board was measured: held out, nothing is known of its vendor.
+those rows are graded apart, and only one AMD board was measured: held out, nothing is known of its vendor, but that
+workspaces may hold activations once more, or twice.
 
 Memory of inference (BERT-base, Stable Diffusion 1), of other laboratories, by the plan of their graphs: each laboratory
 is held out in turn, then each device. Memory of training steps by the plan of their graphs, not of a recording: live
@@ -95,7 +97,8 @@ def _zero_shot(rows: Rows, records: int, seed: int) -> tuple[np.ndarray, np.ndar
             tested.append(test[test_of])
             predicted.append(median[test_of])
             low.append(planned[test_of] + below * width - extra)
-            high.append(median[test_of] + above * width + extra)
+            most = planned[test_of] + MOST_LEFT_AGAIN * constants.strange(part)[test_of]
+            high.append(np.maximum(median[test_of] + above * width, most) + extra)
     return np.concatenate(tested), np.concatenate(predicted), np.concatenate(low), np.concatenate(high)
 
 
