@@ -112,7 +112,7 @@ class _Evidence:
             found.append(calibrate.of_networks(self.dataset, self.networks.take(of & ~dropped)))
         found += [e.errors for e in self.experiments if e.kind == kind and not e.devices & devices]
         others = (self.outside.kind == kind) & (self.outside.rows.source != source).to_numpy()
-        return [*found, self.outside.take(others).errors]
+        return [*found, self.outside.take(others).vouching.errors]
 
 
 def _kinds(dataset: Dataset) -> np.ndarray:
