@@ -155,7 +155,7 @@ def _sizes_by_order(table: pandas.DataFrame) -> pandas.Series:
 
 
 def _traced_by_order(table: pandas.DataFrame) -> pandas.Series:
-    """Whether Transformer-XL ran as TorchScript: its README has two tables of each point, "pure Python" and then that."""
+    """Whether Transformer-XL ran as TorchScript: its README has two tables of a point, "pure Python" and then that."""
     here = (table.model_family == "Transformer-XL") & (table.framework == "PyTorch") & (table["mode"] == "infer")
     points = table[here].sort_values("source_line")
     keys = ["device_as_reported", "model_variant", "precision", "batch_size"]
