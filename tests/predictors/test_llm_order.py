@@ -13,9 +13,12 @@ from perfpass.devices import device
 from perfpass.devices.order import no_better
 from perfpass.llm.configuration import language_model
 from perfpass.llm.order import no_larger
+from perfpass.llm.serving import Serving
 from perfpass.prediction import Interval
 from perfpass.predictors.learned import lattice
 from perfpass.predictors.learned.order import in_order
+from perfpass.predictors.serving.base import Sizes
+from perfpass.predictors.serving.loads import Once, predict_loads
 
 PARTS = ("median", "low", "high")
 # In order but for the rounding of sums.
@@ -184,3 +187,18 @@ def test_what_compares_is_of_one_vendor_host_and_family():
     small, large = language_model("qwen3-8b"), language_model("qwen3-32b")
     assert no_larger(small, large) and not no_larger(large, small)
     assert not no_larger(small, language_model("llama-3.1-70b"))
+
+
+def test_boards_that_compare_with_the_same_are_put_in_order_once_and_as_alone():
+    model, serving = language_model("mistral-7b"), Serving(1024, 128, 8.0, "vllm")
+    sizes, once = Sizes.of(serving), Once()
+    for name in ("l40s", "rtx-4090", "a40"):
+        together = predict_loads(model, device(name), serving, sizes, once)
+        alone = predict_loads(model, device(name), serving, sizes)
+        for figures in ("ttft_ms", "tpot_ms"):
+            for part in PARTS:
+                np.testing.assert_array_equal(
+                    getattr(getattr(together, figures), part), getattr(getattr(alone, figures), part)
+                )
+    kept = once.in_order.cache_info()
+    assert kept.hits > kept.misses > 0

@@ -15,6 +15,8 @@ from perfpass.llm.batch import EngineBatch
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.serving import Serving
+from perfpass.predictors.kernels.predictor import KernelPredictor
+from perfpass.predictors.step_time import kernel_parts
 from perfpass.predictors.step_time.grid import Curve, PlainCurve, PlainSurface, Surface, doublings
 from perfpass.predictors.step_time.kernel_parts import KernelParts
 from perfpass.predictors.step_time.parts import PARTS
@@ -147,6 +149,32 @@ def test_stages_of_a_pipeline_work_at_once():
     # One request passes all stages one after another.
     alone = EngineBatch.of([], [1000])
     assert float(staged.seconds(alone)[0] / whole.seconds(alone)[0]) == pytest.approx(1.0, abs=0.1)
+
+
+def test_deployments_that_differ_in_their_stages_alone_ask_kernels_once(monkeypatch):
+    asked: list[str] = []
+    predict = KernelPredictor._predict
+
+    def counted(self, operator, *rest):
+        asked.append(operator)
+        return predict(self, operator, *rest)
+
+    monkeypatch.setattr(KernelPredictor, "_predict", counted)
+    model, gpu, quantization = language_model("llama-3.1-8b"), device("h100"), Quantization("bf16", "bf16", "bf16")
+    kernel_parts._measured.cache_clear()
+    parts = [
+        KernelParts(Setup(model, gpu, Parallelism.of(tensor, pipeline), quantization, "vllm", ""))
+        for tensor, pipeline in ((2, 1), (2, 4), (1, 1))
+    ]
+    products, asked_for = [], []
+    for part in parts:
+        products.append(part.products())
+        asked_for.append(len(asked))
+    assert asked_for == [1, 1, 2]
+    np.testing.assert_array_equal(products[0], products[1])
+    assert (products[2] > products[0])[1:].all()
+    kernel_parts._measured.cache_clear()
+    np.testing.assert_array_equal(parts[1].products(), products[1])
 
 
 def test_a_table_goes_on_beyond_its_last_node_and_never_falls():

@@ -7,6 +7,7 @@ once; what is left is arithmetic on arrays of N loads.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.learned.width_words import NEAR_FROM, OUTSIDE_FROM
 from perfpass.predictors.serving.base import Sizes
 from perfpass.predictors.serving.energy import decoding
-from perfpass.predictors.serving.order import Alone, ordered
+from perfpass.predictors.serving.order import Alone, InOrder, in_order, ordered
 from perfpass.predictors.serving.predictor import ServingPredictor
 
 _WIDE = f"bounds of its times are wider than a factor of {WIDEST_FACTOR:g} either way"
@@ -54,6 +55,7 @@ class Once:
         self.predictor = ServingPredictor.load()
         self.manifest = self.predictor.manifest
         self._found: dict[tuple[LanguageModel, Device, Serving], Alone] = {}
+        self.in_order: InOrder = cache(in_order)  # of boards that are asked of once and so are the same objects
 
     def alone(self, model: LanguageModel, device: Device, serving: Serving, sizes: Sizes) -> Alone:
         """The loads by themselves."""
@@ -74,7 +76,7 @@ def predict_loads(
     once = once or Once()
     predictor = once.predictor
     own = once.alone(model, device, serving, sizes)
-    found = ordered(once, own)
+    found = ordered(once, own, once.in_order)
     ttft, tpot = found["ttft"], found["tpot"]
     rest = sizes.output_length - 1
     request = Bounds(*(getattr(ttft, b) + rest * getattr(tpot, b) for b in ("median", "low", "high")))

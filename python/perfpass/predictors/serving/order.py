@@ -16,7 +16,7 @@ token only workloads compare in which no request waits.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from typing import Any, Protocol
@@ -34,6 +34,8 @@ from perfpass.llm.serving import Serving
 from perfpass.predictors.estimate import Bounds
 from perfpass.predictors.serving.base import Sizes, Terms
 from perfpass.predictors.step_time.setup import kernel_boards
+
+InOrder = Callable[["tuple[Alone, ...]", str], list[np.ndarray]]
 
 
 class Predictor(Protocol):
@@ -53,7 +55,7 @@ _NEAR = 1.0
 _OTHER_HOST = 1.1
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Alone:
     """N loads (``sizes``) of one deployment by themselves: ``bounds`` of its targets (ms), ``terms`` of its base
     [N], ``waits`` [N]: whether a request finds no room in the cache, ``distance``: to the nearest measured set-up,
@@ -84,27 +86,7 @@ class Alone:
         return ~self.waits if target == "tpot" else np.ones(len(self.waits), dtype=bool)
 
 
-def ordered(predictor: Predictor, own: Alone) -> dict[str, Bounds]:
-    """[N] bounds of ``own`` by target, in order with those of all that was measured and compares with it."""
-    families = _families(own.model, own.family, tuple(predictor.manifest["families"]))
-    measured = {family: _measured(predictor, own, family) for family in families}
-    return {target: _among(own, measured, target) for target in own.bounds}
-
-
-def _among(own: Alone, measured: dict[str, list[Alone]], target: str) -> Bounds:
-    alone = found = own.parts(target)
-    compares = own.compares(target)
-    for family, known in measured.items():
-        values, heed = _in_order(known, target), [a.compares(target) for a in known]
-        boards = [a.device.id for a in known]
-        if family == own.family and own.device.id in boards:
-            found = values[boards.index(own.device.id)]
-        else:
-            found = _between(own, _carried(own, found, known, values, target), known, values, heed)
-    return Bounds(*np.where(compares, found, alone))
-
-
-def _in_order(known: list[Alone], target: str) -> list[np.ndarray]:
+def in_order(known: tuple[Alone, ...], target: str) -> list[np.ndarray]:
     """[3, N] of each, put in order, the best known first (`perfpass.predictors.learned.order.in_order`)."""
     out: dict[int, np.ndarray] = {}
     heed = [a.compares(target) for a in known]
@@ -116,8 +98,30 @@ def _in_order(known: list[Alone], target: str) -> list[np.ndarray]:
     return [out[i] for i in range(len(known))]
 
 
+def ordered(predictor: Predictor, own: Alone, put: InOrder = in_order) -> dict[str, Bounds]:
+    """[N] bounds of ``own`` by target, in order with those of all that was measured and compares with it; ``put``:
+    `in_order`, or what keeps its answers, where several deployments compare with the same.
+    """
+    families = _families(own.model, own.family, tuple(predictor.manifest["families"]))
+    measured = {family: tuple(_measured(predictor, own, family)) for family in families}
+    return {target: _among(own, measured, target, put) for target in own.bounds}
+
+
+def _among(own: Alone, measured: dict[str, tuple[Alone, ...]], target: str, put: InOrder) -> Bounds:
+    alone = found = own.parts(target)
+    compares = own.compares(target)
+    for family, known in measured.items():
+        values, heed = put(known, target), [a.compares(target) for a in known]
+        boards = [a.device.id for a in known]
+        if family == own.family and own.device.id in boards:
+            found = values[boards.index(own.device.id)]
+        else:
+            found = _between(own, _carried(own, found, known, values, target), known, values, heed)
+    return Bounds(*np.where(compares, found, alone))
+
+
 def _between(
-    own: Alone, found: np.ndarray, known: list[Alone], values: list[np.ndarray], heed: list[np.ndarray]
+    own: Alone, found: np.ndarray, known: Sequence[Alone], values: list[np.ndarray], heed: list[np.ndarray]
 ) -> np.ndarray:
     """``found`` [3, N], no part of it above what takes no less time, nor below what takes no more, where ``heed``."""
     for other, value, counts in zip(known, values, heed, strict=True):
@@ -128,7 +132,9 @@ def _between(
     return found
 
 
-def _carried(own: Alone, found: np.ndarray, known: list[Alone], values: list[np.ndarray], target: str) -> np.ndarray:
+def _carried(
+    own: Alone, found: np.ndarray, known: Sequence[Alone], values: list[np.ndarray], target: str
+) -> np.ndarray:
     """``found`` [3, N] of a board without runs near to what is asked: where it is better than one that the model was
     measured on, of ``known``, no more of that one's time than their bases say. Bounds follow their median.
     """

@@ -7,9 +7,12 @@ between nodes, element-wise work) is counted, with the least time of a kernel ad
 from __future__ import annotations
 
 import re
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
+from perfpass.devices import Device
 from perfpass.llm.architecture import Attention, Experts, Layer
 from perfpass.llm.costs import ELEMENT_BYTES, GGUF_BITS, ROUTING_SKEW, expected_share, peak_flops
 from perfpass.predictors.kernels import network
@@ -65,10 +68,13 @@ class KernelParts:
         self.reasons: dict[str, None] = {}
         self._alone: dict[Attention, np.ndarray] = {}
 
-    def _said(self, found: kernels.KernelTimes) -> np.ndarray:
-        if found.evidence in ("generation unseen", "outside", "device and software unseen"):
-            self.reasons.update(dict.fromkeys(found.support.reasons[:2]))
-        return found.seconds
+    def _seconds(self, operator: str, *sizes: Any, **how: Any) -> np.ndarray:
+        """Seconds [N] of N kernels of ``operator``, a method of `KernelPredictor`, by its arguments."""
+        columns = tuple(v.astype(np.float64).tobytes() if isinstance(v, np.ndarray) else v for v in sizes)
+        version = {"stack": self._stack, "version": self._version}
+        seconds, reasons = _measured(self._kernels, operator, self._s.device, columns, tuple((version | how).items()))
+        self.reasons.update(dict.fromkeys(reasons))
+        return seconds
 
     def _peak(self, precision: str) -> float:
         return peak_flops(self._s.device.peak_flops, precision)
@@ -97,8 +103,7 @@ class KernelParts:
             flops = 2 * m * n * k / self._peak(precision) / COMPUTE
             moved = (n * k * ELEMENT_BYTES[precision] + 2 * m * (n + k)) / self._bandwidth / MEMORY
             return np.asarray(np.maximum(flops, moved) + _KERNEL_S)
-        device = self._s.device
-        return self._said(self._kernels.gemm(device, m, n, k, name, stack=self._stack, version=self._version))
+        return self._seconds("gemm", m, n, k, name)
 
     def products(self) -> np.ndarray:
         """Dense products of all layers."""
@@ -151,21 +156,18 @@ class KernelParts:
             flops = 2 * elements * tokens * e.active / groups / self._peak(precision) / COMPUTE
             moved = touched * elements * ELEMENT_BYTES[precision] / self._bandwidth / MEMORY_EXPERTS
             return np.asarray(np.maximum(flops, moved) + 5 * _KERNEL_S)
-        return np.min([self._said(found) for found in self._expert_kernels(e, tokens, name, groups, ranks)], axis=0)
+        return np.min(self._by_family(e, tokens, name, groups, ranks), axis=0)
 
-    def _expert_kernels(
-        self, e: Experts, tokens: np.ndarray, name: str, groups: int, ranks: int
-    ) -> list[kernels.KernelTimes]:
-        """By each family of kernels that the engine has for them: it takes the fastest."""
+    def _by_family(self, e: Experts, tokens: np.ndarray, name: str, groups: int, ranks: int) -> list[np.ndarray]:
+        """Seconds by each family of kernels that the engine has for them: it takes the fastest."""
         s = self._s
         known = [x for x in self._kernels.model("moe").software if (x.runtime, x.precision) == (self._stack, name)]
         here = [x for x in known if x.device == s.device.id]
         families = {x.family for x in here or known if (x.family == "nongated") == (e.matrices == 2)}
         return [
-            self._kernels.moe(
-                s.device, tokens, e.model_width, e.width, e.count, e.active, name, kernel=family,
-                tensor_parallel=ranks, expert_parallel=groups, skew=ROUTING_SKEW, stack=self._stack,
-                version=self._version,
+            self._seconds(
+                "moe", tokens, e.model_width, e.width, e.count, e.active, name, kernel=family,
+                tensor_parallel=ranks, expert_parallel=groups, skew=ROUTING_SKEW,
             )
             for family in (*sorted(families),) or (None,)
         ]  # fmt: skip
@@ -216,11 +218,8 @@ class KernelParts:
         if gpus > _NODE or not linked:
             moved = 2 * (gpus - 1) / gpus * elements * s.quantization.activation_bytes
             return np.asarray(moved / (messages_bytes_s(s.device, s.split) * WIRE) + MESSAGE_S)
-        found = self._kernels.collective(
-            s.device, "all_reduce", gpus, elements, "bf16",
-            stack=self._stack, version=self._version, kernel=None if self._stack == "trtllm" else "graph",
-        )  # fmt: skip
-        seconds = self._said(found)
+        kernel = None if self._stack == "trtllm" else "graph"
+        seconds = self._seconds("collective", "all_reduce", gpus, elements, "bf16", kernel=kernel)
         elsewhere = network.on_the_other_host(self._kernels, s.device, gpus, elements)
         if elsewhere is not None:
             return np.asarray(np.sqrt(seconds * elsewhere.seconds))
@@ -321,12 +320,21 @@ class KernelParts:
         s = self._s
         plain = "fp16" if s.quantization.activations == "fp32" else "bf16"
         kv = "fp8" if ELEMENT_BYTES[s.quantization.kv_cache] <= 1 else plain
-        measure = getattr(self._kernels, kind)
-        found = measure(
-            s.device, batch, tokens, *split, plain, window=a.window or 0, kv_dtype=kv,
-            stack=self._stack, version=self._version,
-        )  # fmt: skip
-        return self._said(found)
+        return self._seconds(kind, batch, tokens, *split, plain, window=a.window or 0, kv_dtype=kv)
+
+
+@lru_cache(maxsize=1024)
+def _measured(
+    predictor: kernels.KernelPredictor, operator: str, device: Device, sizes: tuple[Any, ...], how: tuple[Any, ...]
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Seconds [N], not to be written to, and what of them nothing near was measured of; ``sizes`` that are bytes are
+    columns of float64. Deployments that differ in their stages or replicas alone ask for the same kernels.
+    """
+    columns = (np.frombuffer(v) if isinstance(v, bytes) else v for v in sizes)
+    found = getattr(predictor, operator)(device, *columns, **dict(how))
+    found.seconds.setflags(write=False)
+    unseen = found.evidence in ("generation unseen", "outside", "device and software unseen")
+    return found.seconds, found.support.reasons[:2] if unseen else ()
 
 
 def _cells(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
