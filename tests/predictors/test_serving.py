@@ -449,7 +449,7 @@ def test_a_limit_of_decoders_that_nobody_states_is_no_lack_of_their_steps():
     for number, found in enumerate(folds_of(data, "device unseen")):
         fold[found.test] = number
     none = {target: np.zeros(len(data)) for target in ("tpot", "ttft")}
-    held = HeldOut(none, fold, none)
+    held = HeldOut(none, fold, none, ())
     shares = {}
     for target in ("tpot", "ttft"):
         errors, rows = held_out_errors(data, held, "device unseen", target)
