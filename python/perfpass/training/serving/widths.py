@@ -15,7 +15,7 @@ from perfpass.predictors.serving.predictor import TARGETS, ServingPredictor
 from perfpass.predictors.serving.widths import CAUSES, of_prompts, of_tokens
 from perfpass.training import spread
 from perfpass.training.serving.dataset import Dataset
-from perfpass.training.serving.fit import SET_UP
+from perfpass.training.serving.fit import SET_UP, first_by_base
 from perfpass.training.serving.held_out import HeldOut, folds_of
 from perfpass.training.serving.outside import Answers, Asked, answers
 from perfpass.training.spread import Errors
@@ -55,12 +55,14 @@ def held_out_errors(
 ) -> tuple[Errors, np.ndarray]:
     """Errors of a level's held-out rows, and which rows [M] they are of.
 
-    Of first tokens those of servers that are warm and have room, and are not `near_full`, which alone make widths; the
-    others where not ``calm``.
+    Of first tokens those of servers that are warm and have room, and, where the base answers, are not `near_full`,
+    which alone make widths; the others where not ``calm``.
     """
     excited = np.zeros(len(data), dtype=bool)
     if target == "ttft":
-        excited = data.queued | data.cold | near_full(data, found)
+        excited = data.queued | data.cold
+        if first_by_base(level):
+            excited = excited | near_full(data, found)
     kind, missing = _KINDS[level]
     quantization, runtime = (data.workloads.texts[name].astype(str) for name in ("quantization", "runtime"))
     precision = np.char.add(np.char.add(runtime, "|"), quantization)
@@ -129,7 +131,7 @@ def graded(
         for widths, of, places in parts:
             lacks = dict(zip(of.causes, of.lacks.T, strict=True)) | dict(spread.ANOTHER_LABORATORY)
             whole[:, places], prompts[:, places] = widths.bounds(lacks), widths.bounds(of_prompts(lacks))
-        low, high = _with_queues(data, found, *prompts)
+        low, high = _with_queues(data, found, *prompts) if first_by_base(level) else whole
         out[level] = np.fmin(whole[0], low), np.fmax(whole[1], high)
     return out
 
