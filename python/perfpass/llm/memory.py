@@ -464,8 +464,11 @@ def bounded_sequences(
     else:
         free = whole_bytes(device, share) - weights - activations - _LEAST_RUNTIME_BYTES
     tuned = whole_bytes(device, MOST_UTILIZATION) - weights - _LEAST_RUNTIME_BYTES
-    likely = np.maximum(free, _TUNED_SHARE * tuned - _FADING * np.maximum(free, 0.0))
-    least = likely - (server_runtime_bytes(split, runtime)[2] - _LEAST_RUNTIME_BYTES)
+    more = server_runtime_bytes(split, runtime)[2] - _LEAST_RUNTIME_BYTES
+    least, likely = (
+        np.maximum(free - taken, _TUNED_SHARE * (tuned - taken) - _FADING * np.maximum(free - taken, 0.0))
+        for taken in (more, 0.0)
+    )
     each = np.maximum(cache_bytes(model, split, quantization, held), 1.0)
     few, usual, many = (np.maximum(0.0, room / each) for room in (least, likely, np.maximum(tuned, likely)))
     return few, usual, many
