@@ -203,7 +203,9 @@ def bounds(
     if least is None:
         lacks = of_tokens(lacks)
     fewer: dict[str, np.ndarray | float] = {"load": below, "waiting": 0.0}
-    more = {"load": above} if queues is None else {"load": above, "waiting": 0.0}
+    more: dict[str, np.ndarray | float] = {"load": above}
+    if queues is not None:
+        more["waiting"] = 0.0
     low, high = spread.bounds({**lacks, **fewer})[0], spread.bounds({**lacks, **more})[1]
     if queues is not None:
         prompts = of_prompts(lacks)
