@@ -20,11 +20,14 @@ from perfpass.predictors.serving.base import (
     Sizes,
     bounded,
     first_parts,
+    first_token_bounds,
     kept_tokens,
     prior,
     terms,
     times,
 )
+from perfpass.predictors.serving.first_token import in_turn
+from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.training.serving import dataset
 from perfpass.training.serving.fit import CARRIED, constants_of
 from served_records import served
@@ -241,3 +244,42 @@ def test_a_server_that_began_cold_for_every_load_is_told_by_another_release_of_t
     assert (rows.ttft_ms[slow] > 7000).all() and (rows.ttft_ms[warm] < 700).all() and slow.any() and warm.any()
     assert records.cold[slow].all() and not records.cold[warm].any()
     assert records.cold.mean() < 0.03
+
+
+def test_prompts_of_one_length_wait_for_half_of_the_one_in_progress():
+    prompt, rest, requests = np.array([1.0]), np.array([20.0]), np.arange(1.0, 200.0)
+    fixed, drawn = (in_turn(prompt, rest, requests, variation) for variation in (0.0, 1.0))
+    assert fixed[0] == pytest.approx(1.0) == pytest.approx(drawn[0])  # alone: its own prompt
+    assert (np.diff(fixed) > 0).all() and (fixed <= drawn).all()
+    assert (fixed[1:4] - 1) / (drawn[1:4] - 1) == pytest.approx(0.5, abs=0.05)
+    # Full: as many as do not decode wait, whatever their lengths.
+    assert fixed[-1] == pytest.approx(requests[-1] - rest[0], rel=0.01)
+    assert drawn[-1] == pytest.approx(requests[-1] - rest[0], rel=0.01)
+
+
+def asked(concurrency, **options):
+    """Log bounds of first tokens of Qwen3-32B on two H100 by the base, where prompts take e^-0.3 to e^0.3 of it."""
+    model, board = language_model("qwen3-32b"), device("h100-sxm5-80gb")
+    load = {"input_length": 4096, "output_length": 512, "parallelism": Parallelism.of(2), **options}
+    found = terms(model, board, Serving(concurrency=concurrency, **load))
+    low, high = first_token_bounds(found, ServingPredictor.load().constants, np.array([-0.3]), np.array([0.3]))
+    return float(low[0]), float(high[0])
+
+
+def test_near_saturation_the_error_of_a_prompt_is_a_larger_one_of_the_wait():
+    apart = {"mode": "disagg", "prefill": Parallelism.of(2), "prefill_workers": 1, "workers": 4}
+    assert asked(1.0, **apart) == pytest.approx((-0.3, 0.3))
+    widest = max(asked(float(n), **apart)[1] for n in (16, 32, 48, 64, 96, 128))
+    assert widest > 0.6
+    # Whoever waits in a queue that is full anyhow waits for its rate again.
+    low, high = asked(4096.0, **apart, decode_batch=1024)
+    assert -0.5 < low <= -0.3 and 0.3 <= high < 0.5
+
+
+def test_who_may_find_no_room_may_wait():
+    """Two H100 hold 70 to 75 such requests by default."""
+    assert asked(8.0) == pytest.approx((-0.3, 0.3))
+    low, high = asked(70.0)
+    assert low == pytest.approx(-0.3) and high > 0.6  # the cache may be smaller: then some wait
+    low, high = asked(80.0)
+    assert low < -0.6  # and larger: then none does

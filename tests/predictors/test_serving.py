@@ -449,7 +449,7 @@ def test_a_limit_of_decoders_that_nobody_states_is_no_lack_of_their_steps():
     for number, found in enumerate(folds_of(data, "device unseen")):
         fold[found.test] = number
     none = {target: np.zeros(len(data)) for target in ("tpot", "ttft")}
-    held = HeldOut(none, fold, none)
+    held = HeldOut(none, fold, none, ())
     shares = {}
     for target in ("tpot", "ttft"):
         errors, rows = held_out_errors(data, held, "device unseen", target)
@@ -458,6 +458,26 @@ def test_a_limit_of_decoders_that_nobody_states_is_no_lack_of_their_steps():
         shares[target] = lack[stated & ~data.aggregated[rows]].mean()
         assert (lack[~stated] == 1).all()
     assert shares["tpot"] == 0 < shares["ttft"]
+
+
+def test_widths_come_from_first_tokens_that_no_queue_makes_less_certain_than_their_prompts():
+    from perfpass.training.serving.held_out import HeldOut, folds_of
+    from perfpass.training.serving.widths import held_out_errors, near_full
+
+    data, constants = served(), ServingPredictor.load().constants
+    fold, folds = np.full(len(data), -1), list(folds_of(data, "device unseen"))
+    for number, found in enumerate(folds):
+        fold[found.test] = number
+    none = {target: np.zeros(len(data)) for target in ("tpot", "ttft")}
+    held = HeldOut(none, fold, none, (constants,) * len(folds))
+    near, t = near_full(data, held), data.workloads.terms
+    assert 0.01 < near.mean() < 0.1
+    # Where one waits for room, or may, or for prefill replicas.
+    assert ((t.waiting_bounds[:, 0] > 0) | t.split)[near].all()
+    _, calm = held_out_errors(data, held, "device unseen", "ttft")
+    assert not near[calm].any() and not data.queued[calm].any()
+    _, tokens = held_out_errors(data, held, "device unseen", "tpot")
+    assert len(tokens) == len(data)
 
 
 def test_other_laboratories_are_asked_for_what_they_measured():

@@ -439,6 +439,15 @@ def likely_sequences(
     request where all of it finds room (GUARANTEED_NO_EVICT), the others where its prompt does. Where weights leave next
     to nothing by default somebody has set the share by hand.
     """
+    return bounded_sequences(model, device, serving, context, whole)[1]
+
+
+def bounded_sequences(
+    model: LanguageModel, device: Device, serving: Serving, context: Number, whole: Number
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The least, the likely (`likely_sequences`) and the most: with all that context, graphs and communication take at
+    most, and with a share of the memory set as high as any is.
+    """
     import numpy as np
 
     split, quantization, runtime = serving.parallelism, serving.quantization, serving.runtime
@@ -455,5 +464,11 @@ def likely_sequences(
     else:
         free = whole_bytes(device, share) - weights - activations - _LEAST_RUNTIME_BYTES
     tuned = whole_bytes(device, MOST_UTILIZATION) - weights - _LEAST_RUNTIME_BYTES
-    free = np.maximum(free, _TUNED_SHARE * tuned - _FADING * np.maximum(free, 0.0))
-    return np.maximum(0.0, free / np.maximum(cache_bytes(model, split, quantization, held), 1.0))
+    more = server_runtime_bytes(split, runtime)[2] - _LEAST_RUNTIME_BYTES
+    least, likely = (
+        np.maximum(free - taken, _TUNED_SHARE * (tuned - taken) - _FADING * np.maximum(free - taken, 0.0))
+        for taken in (more, 0.0)
+    )
+    each = np.maximum(cache_bytes(model, split, quantization, held), 1.0)
+    few, usual, many = (np.maximum(0.0, room / each) for room in (least, likely, np.maximum(tuned, likely)))
+    return few, usual, many

@@ -10,7 +10,7 @@ hierarchical models, 2023).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -188,11 +188,22 @@ def graded(
     """
     errors, rows = held[split]
     low, high = np.full(count, np.nan), np.full(count, np.nan)
+    for own, found in each_left_out(held, outside, split, fitted):
+        low[rows[own]], high[rows[own]] = _bounds(found, errors.take(own), asked)
+    return low, high
+
+
+def each_left_out(
+    held: Mapping[str, tuple[Errors, np.ndarray]],
+    outside: Sequence[Errors],
+    split: str,
+    fitted: Callable[[list[Errors]], Spread],
+) -> Iterator[tuple[np.ndarray, Spread]]:
+    """For each source of a ``split``: which of its errors [M] are of it, and what is ``fitted`` on none of them."""
+    errors, rows = held[split]
     for name in np.unique(errors.source.astype(str)):
         own = errors.source.astype(str) == name
-        others = [e.take(~np.isin(r, rows[own])) for e, r in held.values()]
-        low[rows[own]], high[rows[own]] = _bounds(fitted([*others, *outside]), errors.take(own), asked)
-    return low, high
+        yield own, fitted([*(e.take(~np.isin(r, rows[own])) for e, r in held.values()), *outside])
 
 
 def _bounds(found: Spread, errors: Errors, asked: Mapping[str, float]) -> tuple[np.ndarray, np.ndarray]:

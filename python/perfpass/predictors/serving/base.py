@@ -9,7 +9,7 @@ a closed loop (`times`). The constants of `CONSTANTS` are fitted on measurements
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from perfpass.devices import Device
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.batch import EngineBatch
 from perfpass.llm.costs import ELEMENT_BYTES, Parallelism, Quantization, Step, peak_flops, step_costs
-from perfpass.llm.memory import likely_sequences
+from perfpass.llm.memory import bounded_sequences
 from perfpass.llm.serving import Serving
 from perfpass.llm.speculation import Speculation
 from perfpass.predictors.serving import first_token
@@ -57,7 +57,8 @@ class Terms:
     ``prefill_ranks`` [N] prompts that a replica prefills at once; ``steps`` [N] output tokens per request; ``host``
     [N] seconds of a step in which GPUs wait for the host, ``issued`` [N] those that it needs to issue a step's
     kernels one by one, 0 with CUDA graphs; ``split`` [N] whether prefill has its own replicas; ``waiting`` [N]
-    requests that find no room in the cache, over those that do; ``runtime`` [N] indexes RUNTIMES; ``server`` [N]
+    requests that find no room in the cache, over those that do, and ``waiting_bounds`` [N, 2] the same where the cache
+    is as small as it may be, and as large; ``runtime`` [N] indexes RUNTIMES; ``server`` [N]
     whether requests come through one. For the first token: ``chunk`` [N, PHASE] of ``per_chunk`` [N] prompts;
     ``width`` [N] layers times hidden size over `HIDDEN`; ``dense_bytes`` and ``expert_bytes`` [N] of a weight;
     ``unstated`` [N] whether nobody said how many prefill replicas there are; ``looks`` [N] steps from one look of
@@ -81,6 +82,7 @@ class Terms:
     issued: np.ndarray
     split: np.ndarray
     waiting: np.ndarray
+    waiting_bounds: np.ndarray
     runtime: np.ndarray
     server: np.ndarray
     chunk: np.ndarray
@@ -225,9 +227,10 @@ def terms(
     context = sizes.input_length + sizes.output_length / 2
     places = serving.decode_batch or np.inf
     whole = sizes.input_length + sizes.output_length
-    fit = np.minimum(likely_sequences(model, device, serving, context, whole), places) * split.attention_data
-    requests = np.minimum(wanted, np.maximum(fit, 1.0))
-    waiting = wanted / requests - 1
+    held = bounded_sequences(model, device, serving, context, whole)
+    fits = [np.maximum(np.minimum(one, places) * split.attention_data, 1.0) for one in held]
+    most, waiting, least = (wanted / np.minimum(wanted, fit) - 1 for fit in fits)
+    requests = wanted / (1 + waiting)
     if serving.mode == "disagg" and not unstated:
         requests = _supplied(model, device, serving, sizes, requests, drafts)
     # A pipelined replica runs as many micro-batches as it has stages, one in each.
@@ -271,6 +274,7 @@ def terms(
         issued=np.full(rows, issued_s(model, device, serving)),
         split=np.full(rows, own),
         waiting=waiting,
+        waiting_bounds=np.stack([most, least], axis=1),
         runtime=np.full(rows, RUNTIMES.index(serving.runtime)),
         server=np.full(rows, server),
         chunk=chunk,
@@ -427,6 +431,25 @@ def times(t: Terms, c: dict[str, float]) -> dict[str, np.ndarray]:
         "prompt": prompt,
         "queue": queue,
     }
+
+
+def first_token_bounds(
+    t: Terms, c: dict[str, float], low: np.ndarray, high: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Log bounds [N] of first tokens from those of prompts, ``low`` and ``high`` [N]: near the saturation of a queue
+    what a prompt may take less or longer moves the wait by more; what the cache may hold less or more moves it too, as
+    an error of its own, whose squares add. Bounds of the whole hold where they are wider.
+    """
+    usual = np.log(times(t, c)["ttft"])
+
+    def grown(slower: np.ndarray) -> np.ndarray:
+        longer = np.exp(slower)[:, None]
+        parts = t.prefill_parts * longer[:, None]
+        changed = replace(t, prefill=t.prefill * longer, chunk=t.chunk * longer, prefill_parts=parts)
+        return np.asarray(np.log(times(changed, c)["ttft"]) - usual)
+
+    more, less = (np.log(times(replace(t, waiting=w), c)["ttft"]) - usual for w in t.waiting_bounds.T)
+    return -np.hypot(np.minimum(low, grown(low)), less), np.hypot(np.maximum(high, grown(high)), more)
 
 
 def kept_tokens(drafts: np.ndarray, acceptance: float) -> np.ndarray:

@@ -290,12 +290,15 @@ class ServingPredictor:
         lacks = self._lacks(model, family, device, serving, sizes, w)
         beyond = widths.doublings(self.known, model, serving, sizes)
         least = {"tpot": None, "ttft": found["ttft"][rows:] if queued else medians["ttft"]}
-        bounds = {t: widths.bounds(medians[t], self.spread[t], lacks, beyond, least[t]) for t in TARGETS}
+        # Of trees the base's queues say nothing: their order over loads is their own.
+        by_base = METHOD[evidence]["ttft"][serving.mode] == "base"
+        queues = {"ttft": partial(base.first_token_bounds, w.terms, self.constants)} if by_base else {}
+        bounds = {t: widths.bounds(medians[t], self.spread[t], lacks, beyond, least[t], queues.get(t)) for t in TARGETS}
         bounds = {target: layer_kinds.wider_bounds(found, model) for target, found in bounds.items()}
         waits = w.terms.waiting > 0
         one = replace(serving, input_length=1, output_length=1, concurrency=1)
-        base = partial(_usual, self, model, family, device, one)
-        return Alone(model, family, device, serving, sizes, evidence, bounds, w.terms, waits, distance, lacks, base)
+        usual = partial(_usual, self, model, family, device, one)
+        return Alone(model, family, device, serving, sizes, evidence, bounds, w.terms, waits, distance, lacks, usual)
 
     def judged(
         self,

@@ -5,7 +5,7 @@ Every lack is 0 where measurements stand behind the question, about 1 where they
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,6 +49,8 @@ _RELEASED: Mapping[str, tuple[tuple[float, float], ...]] = {
 OLDEST_YEAR = 2025.5
 # Lacks of a question whose model and device were not measured together.
 _APART = ("model", "device", "pair")
+# Those of what a first token waits for, not of how long a prompt takes.
+_QUEUES = ("others", "waiting", "unstated workers")
 _NO_WORK = ("output_length", "GPUs per replica")
 
 
@@ -142,6 +144,11 @@ def of_tokens(lacks: Mapping[str, np.ndarray | float]) -> dict[str, np.ndarray |
     return {**lacks, "others": 0.0, "set-up": np.where(alone, 0.0, np.minimum(lacks["set-up"], 1.0))}
 
 
+def of_prompts(lacks: Mapping[str, np.ndarray | float]) -> dict[str, np.ndarray | float]:
+    """What a prompt by itself lacks of `lacks` of a first token: it waits for nobody."""
+    return {**lacks, **dict.fromkeys(_QUEUES, 0.0)}
+
+
 def doublings(known: Measured, model: LanguageModel, serving: Serving, sizes: Sizes) -> tuple[np.ndarray, np.ndarray]:
     """By how many doublings the sizes of N questions lie below those measured, and above, [N] each.
 
@@ -182,9 +189,11 @@ def bounds(
     lacks: Mapping[str, np.ndarray | float],
     beyond: tuple[np.ndarray, np.ndarray],
     least: np.ndarray | None = None,
+    queues: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray]] | None = None,
 ) -> Bounds:
     """Of medians [N] in ms. ``beyond``: `doublings`; ``least`` [N]: of what a queue may turn out to be none, the median
-    of a request alone, than whose low no load has a lower one.
+    of a request alone, than whose low no load has a lower one; ``queues``: gives log bounds of first tokens from those
+    of prompts (`base.first_token_bounds`), what waits for room among them.
 
     A bound holds for all that it bounds: no work takes less than the low of a smaller one that was measured, nor more
     than the high of a larger one. So low bounds widen below the measured sizes alone, high ones above and where
@@ -194,7 +203,14 @@ def bounds(
     if least is None:
         lacks = of_tokens(lacks)
     fewer: dict[str, np.ndarray | float] = {"load": below, "waiting": 0.0}
-    low, high = spread.bounds({**lacks, **fewer})[0], spread.bounds({**lacks, "load": above})[1]
+    more: dict[str, np.ndarray | float] = {"load": above}
+    if queues is not None:
+        more["waiting"] = 0.0
+    low, high = spread.bounds({**lacks, **fewer})[0], spread.bounds({**lacks, **more})[1]
+    if queues is not None:
+        prompts = of_prompts(lacks)
+        slow, slower = queues(spread.bounds({**prompts, **fewer})[0], spread.bounds({**prompts, **more})[1])
+        low, high = np.minimum(low, slow), np.maximum(high, slower)
     lowest = median * np.exp(low)
     if least is not None:
         alone = spread.bounds({**lacks, **fewer, "others": 0.0})[0]

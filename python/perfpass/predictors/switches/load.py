@@ -14,6 +14,7 @@ from perfpass.llm.costs import Parallelism, Quantization, cache_bytes
 from perfpass.llm.memory import Beside, likely_sequences
 from perfpass.llm.serving import Serving
 from perfpass.predictors.serving.base import REQUEST_S, RUNTIMES, prompt_issued_s
+from perfpass.predictors.serving.first_token import in_turn
 from perfpass.predictors.serving.predictor import ServingPredictor
 from perfpass.predictors.step_time.steps import Steps
 
@@ -44,7 +45,7 @@ class Load:
         """Seconds to the first token and for each after it.
 
         Decoding stands still while other requests prefill; a request waits for those ahead of it, as many as mean
-        value analysis of a closed loop finds (`perfpass.predictors.serving.base`), and for room in the cache.
+        value analysis of a closed loop finds (`in_turn`), and for room in the cache.
         """
         requests = max(min(self.wanted, self.most), 1.0)
         step = self.steps.one(0.0, 0.0, 0.0, 0.0, requests, requests * self.context)
@@ -54,10 +55,9 @@ class Load:
         stalls = 0.0 if self.apart else (requests - 1.0) * prompt / self.output
         token = step / self.tokens + stalls
         rest = self.output * token
-        over = prompt * requests - rest
-        in_turn = (over + float(np.sqrt(over**2 + 4.0 * prompt * rest))) / 2.0
+        turn = float(in_turn(np.asarray(prompt), np.asarray(rest), np.asarray(requests)))
         queue = (max(self.wanted, 1.0) / requests - 1.0) * rest
-        return REQUEST_S + self.fetch_s + (1.0 - 1.0 / requests) * step + queue + in_turn, token
+        return REQUEST_S + self.fetch_s + (1.0 - 1.0 / requests) * step + queue + turn, token
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,12 @@ _INTRO = """
 LLM serving end to end (time per output token, TPOT; time to the first token, TTFT), public benchmark runs collected by
 aiconfigurator. Every line is out of fold; rows that repeat one measurement share a side. A quarter of the curves, on
 which settings were chosen, is trained on but not graded. "Queued" rows waited over ten seconds for their first token:
-they are graded apart, and so are runs whose layout their own times told apart. Bounds are widths by causes
-(docs/predictors/serving.md), of every line from errors on other records. "source": other laboratories, which no fit of
-times has seen, each left out of the widths in turn. ML.ENERGY's and LLM-Inference-Bench's rows of vLLM have set the
-four constants of the host of its versions before 0.6 by hand: "that set no constant" are the rest.
+they are graded apart, and so are runs whose layout their own times told apart. An outcome chose those rows, so whatever
+lies outside lies above: "asked near saturation" are the rows, queued or not, of whose question the base says that a
+queue makes the first token less certain than its prompt. Bounds are widths by causes (docs/predictors/serving.md), of
+every line from errors on other records. "source": other laboratories, which no fit of times has seen, each left out of
+the widths in turn. ML.ENERGY's and LLM-Inference-Bench's rows of vLLM have set the four constants of the host of its
+versions before 0.6 by hand: "that set no constant" are the rest.
 """
 
 
@@ -185,6 +187,10 @@ def _grade(
     else:
         _line(section, target, level, method, "without queued", calm & ~data.queued, p, y, bounds)
     _line(section, target, level, method, "queued", rows & data.queued, p, y, bounds)
+    if target == "ttft":
+        _line(
+            section, target, level, method, "asked near saturation", rows & widths.near_full(data, found), p, y, bounds
+        )
     if kinds != ["base", "base"]:
         _line(section, target, level, "physical base alone", "all", calm, found.seconds[f"base-{target}"], y)
     metric = f"{target.upper()} (ms)"

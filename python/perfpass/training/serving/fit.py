@@ -174,6 +174,11 @@ def has_trees(level: str) -> bool:
     return any(kind != "base" for modes in methods(level).values() for kind in modes.values())
 
 
+def first_by_base(level: str) -> bool:
+    """Whether the base alone answers first tokens of a level."""
+    return set(methods(level)["ttft"].values()) == {"base"}
+
+
 def predict(fitted: Fit, data: Dataset, rows: np.ndarray, level: str) -> dict[str, np.ndarray]:
     """Seconds of both targets for ``rows`` of a level (EVIDENCE, `SET_UP`), with the base's beside them as "base-tpot"
     and "base-ttft".

@@ -18,11 +18,14 @@ LEVELS = (*EVIDENCE, SET_UP)
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """Out-of-fold seconds [N] of both targets and the base, the fold [N] of each row, and its residuals [N]."""
+    """Out-of-fold seconds [N] of both targets and the base, the fold [N] of each row, and its residuals [N];
+    ``constants``: of the base, by fold.
+    """
 
     seconds: dict[str, np.ndarray]
     fold: np.ndarray
     residual: dict[str, np.ndarray]
+    constants: tuple[dict[str, float], ...]
 
 
 def folds_of(data: Dataset, level: str, seed: int = 0) -> Iterator[Fold]:
@@ -73,15 +76,16 @@ def held_out(data: Dataset, level: str, seed: int = 0) -> HeldOut:
     """Every row predicted by a fit on the other folds' rows; rows that no fold holds out stay NaN."""
     names = [*TARGETS, *(f"base-{t}" for t in TARGETS)]
     seconds = {name: np.full(len(data), np.nan) for name in names}
-    fold_of = np.full(len(data), -1, dtype=np.int64)
+    fold_of, constants = np.full(len(data), -1, dtype=np.int64), []
     for number, fold in enumerate(folds_of(data, level, seed)):
         fitted = fit(data, fold.train, trees=has_trees(level), seed=seed)
         found = predict(fitted, data, fold.test, level)
         for name in names:
             seconds[name][fold.test] = found[name]
         fold_of[fold.test] = number
+        constants.append(fitted.constants)
     residual = {t: np.log(data.measured_s(t) / seconds[t]) for t in TARGETS}
-    return HeldOut(seconds, fold_of, residual)
+    return HeldOut(seconds, fold_of, residual, tuple(constants))
 
 
 def experiments(data: Dataset, *, seed: int = 0, say: Callable[[str], None] = lambda text: None) -> dict[str, HeldOut]:

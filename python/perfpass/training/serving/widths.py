@@ -9,12 +9,13 @@ import numpy as np
 
 from perfpass.devices import device as find_device
 from perfpass.predictors.learned.spread import Spread
+from perfpass.predictors.serving import base
 from perfpass.predictors.serving.features import Neighbours, beside
 from perfpass.predictors.serving.predictor import TARGETS, ServingPredictor
-from perfpass.predictors.serving.widths import CAUSES, of_tokens
+from perfpass.predictors.serving.widths import CAUSES, of_prompts, of_tokens
 from perfpass.training import spread
 from perfpass.training.serving.dataset import Dataset
-from perfpass.training.serving.fit import SET_UP
+from perfpass.training.serving.fit import SET_UP, first_by_base
 from perfpass.training.serving.held_out import HeldOut, folds_of
 from perfpass.training.serving.outside import Answers, Asked, answers
 from perfpass.training.spread import Errors
@@ -43,6 +44,8 @@ _KINDS = {
     "both unseen": ("both", ("model", "device")),
     SET_UP: ("set-up", ()),
 }
+# By hand: a first token that takes over a quarter longer for every so much that its prompts do.
+_NEAR_FULL, _STEP = 1.25, 0.1
 # A part with more rows is thinned, evenly: its error as a whole is what counts.
 _MOST_ROWS = 80
 
@@ -52,10 +55,14 @@ def held_out_errors(
 ) -> tuple[Errors, np.ndarray]:
     """Errors of a level's held-out rows, and which rows [M] they are of.
 
-    Of first tokens those of servers that are warm and have room, which alone make widths; the others where not
-    ``calm``.
+    Of first tokens those of servers that are warm and have room, and, where the base answers, are not `near_full`,
+    which alone make widths; the others where not ``calm``.
     """
-    excited = data.queued | data.cold if target == "ttft" else np.zeros(len(data), dtype=bool)
+    excited = np.zeros(len(data), dtype=bool)
+    if target == "ttft":
+        excited = data.queued | data.cold
+        if first_by_base(level):
+            excited = excited | near_full(data, found)
     kind, missing = _KINDS[level]
     quantization, runtime = (data.workloads.texts[name].astype(str) for name in ("quantization", "runtime"))
     precision = np.char.add(np.char.add(runtime, "|"), quantization)
@@ -84,6 +91,24 @@ def held_out_errors(
     return Errors.joined(parts), np.concatenate(rows)
 
 
+def near_full(data: Dataset, found: HeldOut) -> np.ndarray:
+    """[N] whether a queue for prefill or for room is so near its saturation that first tokens are less certain than
+    their prompts; by what was asked, not by what was measured.
+    """
+    low, high = _with_queues(data, found, np.full(len(data), -_STEP), np.full(len(data), _STEP))
+    return np.maximum(-low, high) > _NEAR_FULL * _STEP
+
+
+def _with_queues(data: Dataset, found: HeldOut, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """`base.first_token_bounds` [N] by the constants of each row's fold; as they are of rows without one."""
+    low, high = low.copy(), high.copy()
+    for number, constants in enumerate(found.constants):
+        rows = np.flatnonzero(found.fold == number)
+        terms = data.workloads.take(rows).terms
+        low[rows], high[rows] = base.first_token_bounds(terms, constants, low[rows], high[rows])
+    return low, high
+
+
 def graded(
     data: Dataset, held_out: Mapping[str, HeldOut], others: Answers, target: str, seed: int = 0
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -92,13 +117,22 @@ def graded(
     """
     errors = {level: held_out_errors(data, found, level, target, seed) for level, found in held_out.items()}
     asked = [outside_errors(others, target)]
-    out = {level: spread.graded(errors, asked, level, len(data), fitted(target)) for level in errors}
-    if target == "ttft":
-        found = fitted(target)([*(e for e, _ in errors.values()), *asked])
-        for level, (low, high) in out.items():
-            rest, rows = held_out_errors(data, held_out[level], level, target, seed, calm=False)
-            lacks = dict(zip(rest.causes, rest.lacks.T, strict=True)) | dict(spread.ANOTHER_LABORATORY)
-            low[rows], high[rows] = found.bounds(lacks)
+    if target == "tpot":
+        return {level: spread.graded(errors, asked, level, len(data), fitted(target)) for level in errors}
+    every = fitted(target)([*(e for e, _ in errors.values()), *asked])
+    out = {}
+    for level, found in held_out.items():
+        calm, rows = errors[level]
+        parts = [
+            (w, calm.take(own), rows[own]) for own, w in spread.each_left_out(errors, asked, level, fitted(target))
+        ]
+        parts.append((every, *held_out_errors(data, found, level, target, seed, calm=False)))
+        whole, prompts = np.full((2, len(data)), np.nan), np.full((2, len(data)), np.nan)
+        for widths, of, places in parts:
+            lacks = dict(zip(of.causes, of.lacks.T, strict=True)) | dict(spread.ANOTHER_LABORATORY)
+            whole[:, places], prompts[:, places] = widths.bounds(lacks), widths.bounds(of_prompts(lacks))
+        low, high = _with_queues(data, found, *prompts) if first_by_base(level) else whole
+        out[level] = np.fmin(whole[0], low), np.fmax(whole[1], high)
     return out
 
 
