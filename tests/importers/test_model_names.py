@@ -253,7 +253,9 @@ def test_what_a_name_says_of_the_weights_is_how_they_are_stored(name, expected):
     found = understood(name)
     assert (found.name, found.stored) == expected and found.notes
     model = language_model(name)
-    assert model.stored_as not in ("bf16", "fp16") and model.notes == found.notes
+    # And what is said of the model by its own name: of towers that are counted beside it.
+    assert model.stored_as not in ("bf16", "fp16")
+    assert model.notes == (*found.notes, *language_model(found.name).notes)
     assert model.parameters == language_model(expected[0]).parameters
 
 

@@ -242,7 +242,7 @@ SEEING = {
 }  # fmt: skip
 
 
-def test_images_are_prompt_tokens_the_towers_time_and_its_weights():
+def test_images_are_prompt_tokens_and_the_towers_time_and_its_weights_are_loaded_without_them_too():
     asked = {"input_length": 200, "output_length": 128, "concurrency": 8}
     plain = perfpass.predict_llm(SEEING, "h100", **asked)
     seeing = vision(SEEING)
@@ -253,7 +253,9 @@ def test_images_are_prompt_tokens_the_towers_time_and_its_weights():
         assert found.serving.input_length == 200 + count * 999
         assert found.ttft_ms.median > before.ttft_ms.median
         before = found
-    assert before.memory.weights_bytes - plain.memory.weights_bytes == pytest.approx(2 * seeing.parameters, abs=2)
+    text = perfpass.predict_llm(replace(language_model(SEEING), beside=0), "h100", **asked)
+    assert before.memory.weights_bytes == plain.memory.weights_bytes
+    assert plain.memory.weights_bytes - text.memory.weights_bytes == pytest.approx(2 * seeing.parameters, abs=2)
     none = perfpass.predict_llm(SEEING, "h100", switches=perfpass.Switches(images=Images(seeing, 0)), **asked)
     assert (none.ttft_ms, none.tpot_ms, none.memory) == (plain.ttft_ms, plain.tpot_ms, plain.memory)
 

@@ -42,6 +42,7 @@ class OpGraph:
     (`perfpass.graph.assumed`). ``unasked``: sizes of its inputs, by their names in ``dims``, that were taken since
     nobody asked for others.
     ``single``: tensor ids of what stays in single precision where a run is in fp16 (`perfpass.graph.single`).
+    ``unread``: parameters of the model that this pass does not meet, where they are many (towers of pictures or sound).
     ``by_description``: made from a configuration, so that the program that runs it may compute it in other operators.
     """
 
@@ -50,6 +51,7 @@ class OpGraph:
     assumed: tuple[Assumed, ...] = field(default=(), kw_only=True)
     unasked: tuple[str, ...] = field(default=(), kw_only=True)
     single: frozenset[int] = field(default=frozenset(), kw_only=True)
+    unread: int = field(default=0, kw_only=True)
     by_description: bool = field(default=False, kw_only=True)
 
     def __getattr__(self, name: str) -> Any:

@@ -113,6 +113,12 @@ def pipeline(name: str) -> Path | None:
     return PIPELINES / folder if folder else None
 
 
+def towers(name: str) -> Mapping[str, Any]:
+    """What the config.json of a name has beside its language model, where that alone ships; empty for other names."""
+    own = name.rpartition("/")[2].lower()
+    return next((parts for begin, parts in _table()["towers"].items() if own.startswith(begin)), {})
+
+
 @functools.cache
 def _networks() -> dict[str, str]:
     found: dict[str, str] = {}

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import ArgumentError, UnsupportedError, needs
-from perfpass.graph import OpGraph, single
+from perfpass.graph import OpGraph, costs, single
 from perfpass.graph.frozen import named
 from perfpass.importers.huggingface_inputs import inputs, most_tokens, of_size, processed, tokens, values
 from perfpass.importers.model_sources import huggingface as build
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 DEFAULT_SEQUENCE_LENGTH = 128
 MODES = ("prefill", "decode", "encoder")
+_FEW = 0.02  # of all parameters
 
 
 @contextlib.contextmanager
@@ -131,8 +132,8 @@ def _content(
 
 
 def _said(graph: OpGraph, model: Any, sequence_length: int | None, image_size: tuple[int, int] | None) -> OpGraph:
-    """``graph``, which says where its length or its pictures' size is one that nobody asked for, and what of it
-    transformers keeps in single precision.
+    """``graph``, which says where its length or its pictures' size is one that nobody asked for, what of it
+    transformers keeps in single precision, and how many of the model's parameters it does not meet.
     """
     left = {
         "sequence_length": sequence_length is None and _has_length(model),
@@ -140,7 +141,15 @@ def _said(graph: OpGraph, model: Any, sequence_length: int | None, image_size: t
     }
     unasked = tuple(name for name, assumed in left.items() if assumed)
     kept = single.weights_of(graph, getattr(model, "_keep_in_fp32_modules", None) or ())
-    return replace(graph, unasked=unasked, single=kept) if unasked or kept else graph
+    left_out = _unread(graph, model)
+    return replace(graph, unasked=unasked, single=kept, unread=left_out) if unasked or kept or left_out else graph
+
+
+def _unread(graph: OpGraph, model: Any) -> int:
+    """Parameters of the model that no operator reads; 0 where they are few, as heads and positions are."""
+    held = sum(weight.numel() for weight in model.parameters())
+    left = held - int(costs.count(graph).parameters.sum())
+    return left if left > _FEW * held else 0
 
 
 def _has_length(model: Any) -> bool:

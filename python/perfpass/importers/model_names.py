@@ -134,9 +134,10 @@ def _key(name: str) -> str:
     text = name.lower()
     while (cut := _TAIL.sub("", text)) != text:
         text = cut
-    words = re.findall(r"[a-z]+|\d+(?:\.\d+)*", text)
+    # Of versions ("v2", "qwenv3"); behind a number or alone it is of what reads pictures ("glm-4v-9b", "minicpm-v-2").
+    words = re.findall(r"[a-z]+|\d+(?:\.\d+)*", re.sub(r"(?<!\d)v(?=\d)", " ", text))
     spaced = "".join(w if w.isalpha() else f" {w} " for w in words)
-    return " ".join(re.sub(r"(?:\bv|(?<=[a-z])v) (?=\d)", " ", spaced).removeprefix("meta").split())
+    return " ".join(spaced.removeprefix("meta").split())
 
 
 @functools.cache

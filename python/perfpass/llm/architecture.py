@@ -2,7 +2,7 @@
 
 `perfpass.llm.configuration` reads these facts from a Hugging Face config.json; `perfpass.llm.costs` turns them into the
 work of a prefill or decode step. Parameters count every tensor of the published checkpoint's language model; layers for
-multi-token prediction and vision or speech towers do not count.
+multi-token prediction do not count, and towers of pictures and sound are counted apart from them.
 """
 
 from __future__ import annotations
@@ -217,6 +217,8 @@ class LanguageModel:
     ``layers`` holds (count, layer) for equal layers. ``embedding_extra``: parameters of learned positions, embedding
     norms, the final norm and a bias of the head; ``unmet``: beside them, those that no token of text meets, but for a
     row of a further table, or that other kinds of tokens meet. ``tied``: the head shares the input embedding.
+    ``beside``: parameters of towers of pictures and sound, which are loaded with it and which text does not pass
+    (`perfpass.llm.towers`); they are no part of ``parameters``.
     ``stored_as``: the precision of the published checkpoint's matrices where its configuration says so, else "bf16";
     ``experts_stored_as`` likewise for experts; ``cache_stored_as``: the type of cache that the checkpoint asks for, ""
     where it asks for none. ``stored_bytes``: the weights of the file that it was read from, 0 where
@@ -234,6 +236,7 @@ class LanguageModel:
     tied: bool
     embedding_extra: int = 0
     unmet: int = 0
+    beside: int = 0
     max_positions: int = 0
     window: int = 0
     stored_as: str = "bf16"

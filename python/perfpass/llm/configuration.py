@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfpass.declared import shown_value
 from perfpass.errors import UnsupportedError, about
-from perfpass.importers import sound_models
+from perfpass.importers import configuration_names, sound_models
 from perfpass.importers.formats import is_gguf
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
@@ -33,6 +33,7 @@ from perfpass.llm.costs import GGUF_BITS, PRECISIONS, listed, named_precision
 from perfpass.llm.fields import Fields
 from perfpass.llm.stored import cache_stored, stored
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, packed_bytes
+from perfpass.llm.towers import beside
 
 if TYPE_CHECKING:
     from perfpass.importers.gguf import Header
@@ -54,7 +55,7 @@ READERS = {
 _FILE_BITS = {**GGUF_BITS, "fp16": 16.0, "bf16": 16.0, "fp32": 32.0}
 # Names of checkpoints that are published in groups of 128.
 _PUBLISHED_GROUPS = re.compile(r"awq|gptq", re.IGNORECASE)
-_COUNTS_DIFFER = 0.02  # of all parameters; towers and heads that are not served stay below it in most models
+_COUNTS_DIFFER = 0.02  # of all parameters; heads that are not served stay below it in most models
 # What the classes of transformers take where a wrapper's inner part is silent, which it may be on what equals them.
 _INNER_DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": {
@@ -107,7 +108,8 @@ def language_model(config: str | os.PathLike[str] | Mapping[str, Any], name: str
 
         with about(path):
             return packed(gguf.read(path), called)
-    model = from_content(read_configuration(path, run_code=False), called)
+    beside_it = configuration_names.towers(called) if found.kind == "hf" else {}
+    model = from_content({**beside_it, **read_configuration(path, run_code=False)}, called)
     if found.repository:
         model = _checked(model, found.repository)
     if found.stored:
@@ -151,11 +153,11 @@ def _checked(model: LanguageModel, repository: str) -> LanguageModel:
     """With a note where the headers of a repository's weights count other parameters than its configuration."""
     from perfpass.importers import hub
 
-    stated = hub.parameters(repository)
-    if not stated or model.stored_as != "bf16" or abs(stated / model.parameters - 1) <= _COUNTS_DIFFER:
+    stated, counted = hub.parameters(repository), model.parameters + model.beside
+    if not stated or model.stored_as != "bf16" or abs(stated / counted - 1) <= _COUNTS_DIFFER:
         return model
-    said = f"the weights of {repository} have {stated:,} parameters by their headers, {model.parameters:,} are counted"
-    return replace(model, notes=(f"{said} here (vision and speech towers are not)",))
+    said = f"the weights of {repository} have {stated:,} parameters by their headers, {counted:,} are counted here"
+    return replace(model, notes=(*model.notes, said))
 
 
 def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
@@ -185,6 +187,7 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
     body = reader(fields)
     layers = tuple((len(list(run)), layer) for layer, run in groupby(sorted(body.layers, key=_order)))
     dense, experts = stored(content.get("quantization_config"), name)
+    towers, said = beside(outer)
     return LanguageModel(
         name=name,
         model_type=kind,
@@ -194,13 +197,14 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
         tied=body.tied,
         embedding_extra=body.embedding_extra,
         unmet=body.unmet,
+        beside=towers,
         max_positions=_positions(fields, body.window),
         window=body.window,
         stored_as=dense,
         experts_stored_as=experts,
         cache_stored_as=cache_stored(content.get("quantization_config")),
         packed_bytes=tuple(packed_bytes(content.get("quantization_config")).items()),
-        notes=body.notes,
+        notes=(*body.notes, said) if said else body.notes,
     )
 
 

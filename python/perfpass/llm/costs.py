@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import Attention, Experts, LanguageModel, Layer, Mlp, Recurrence
+from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES, NF4_TWICE_BYTES
 from perfpass.text import unknown
 
 # Imported where arrays are: whether a model fits is counted in numbers, and numpy is a quarter of the time it takes.
@@ -155,23 +156,54 @@ PRECISIONS: dict[str, tuple[str, str]] = {
     **{name: (name, name) for name in GGUF_BITS},
 }
 
-# As networks that are not served call them (`perfpass.predictors.workload`).
-_NETWORKS_NAMES = {"w8a8": "int8", "w8a16": "int8_wo", "w4a16": "int4"}
+# Formats beside PRECISIONS: the precision that they are counted in, and bytes of an element as the method packs them.
+FORMATS: dict[str, tuple[str, float]] = {
+    "awq": ("int4_wo", GROUPS_OF_128_BYTES),
+    "gptq": ("int4_wo", GROUPS_OF_128_BYTES),
+    "w4a16": ("int4_wo", GROUPS_OF_128_BYTES),
+    "w8a8": ("int8", ELEMENT_BYTES["int8"]),
+    "nf4": ("int4_wo", NF4_BYTES),
+    "nf4_double": ("int4_wo", NF4_TWICE_BYTES),
+}
+# Further spellings of PRECISIONS and FORMATS.
+_SPELT = {
+    "w8a16": "int8_wo",
+    **dict.fromkeys(("gptq_int8", "gptq_8bit"), "int8_wo"),
+    **{f"{method}_{bits}": method for method in ("awq", "gptq") for bits in ("int4", "4bit")},
+    **dict.fromkeys(("bnb_4bit", "bnb_nf4", "bitsandbytes_4bit"), "nf4"),
+}
+
+
+def _spelt(name: object) -> str:
+    known = name.lower().replace("-", "_") if isinstance(name, str) else ""
+    return _SPELT.get(known, known)
+
+
+def packed_format(name: object) -> tuple[str, float] | None:
+    """What FORMATS has of a name; None for one of a precision, or of none."""
+    return FORMATS.get(_spelt(name))
+
+
+def in_format(model: LanguageModel, name: object) -> LanguageModel:
+    """The model with the bytes of an element that a name of FORMATS gives its matrices; as it is for other names."""
+    packed = packed_format(name)
+    return model if packed is None else replace(model, packed_bytes=(*model.packed_bytes, packed))
 
 
 def named_precision(name: str, *, mixture: bool = True) -> tuple[str, str]:
-    """Precisions of matrices and of experts that a name of PRECISIONS, or of ELEMENT_BYTES, stands for; file types also
-    as Q4_K_M.
+    """Precisions of matrices and of experts that a name of PRECISIONS, FORMATS or ELEMENT_BYTES stands for; file types
+    also as Q4_K_M.
 
     Of a model that is no ``mixture`` all matrices are in what is otherwise one of the experts alone (mxfp4).
 
     Raises ArgumentError for a name that is none.
     """
-    known = name.lower() if isinstance(name, str) else ""
-    known = _NETWORKS_NAMES.get(known, known)
+    known, packed = _spelt(name), packed_format(name)
+    known = packed[0] if packed else known
     found = PRECISIONS.get(known) or ((known, known) if known in ELEMENT_BYTES else None)
     if found is None:
-        raise ArgumentError(unknown("precision", name, PRECISIONS, listed(PRECISIONS)))
+        names = (*PRECISIONS, *FORMATS)
+        raise ArgumentError(unknown("precision", name, names, listed(names)))
     return found if mixture else (found[1], found[1])
 
 
@@ -605,15 +637,20 @@ def weight_bytes(
     *,
     sizes: Mapping[str, float] = ELEMENT_BYTES,
     tables: int | None = None,
+    towers: bool = True,
 ) -> float:
     """Bytes of the weights on one GPU: matrices split, embeddings and head split over tensor, the rest copied.
 
-    ``sizes``: bytes of an element by precision. ``tables``: of vocabulary times width; None: one where they are tied,
-    else two. Where the model's file states its bytes and is asked for as it is stored, they are shared out alike.
+    ``sizes``: bytes of an element by precision, before which those go that the model's method of packing states.
+    ``tables``: of vocabulary times width; None: one where they are tied, else two. ``towers``: whether those beside the
+    language model are loaded, in the type of activations, split over tensor, on the first stage. Where the model's file
+    states its bytes and is asked for as it is stored, they are shared out alike.
     """
+    if sizes is ELEMENT_BYTES and model.packed_bytes:
+        sizes = {**sizes, **dict(model.packed_bytes)}
     counted = _weight_bytes(model, parallelism, quantization, sizes, tables)
     if not model.stored_bytes or not is_as_stored(model, quantization):
-        return counted
+        return counted + towers * model.beside * quantization.activation_bytes / parallelism.tensor
     return counted * model.stored_bytes / _weight_bytes(model, Parallelism(), quantization, sizes, None)
 
 

@@ -313,14 +313,18 @@ def in_eager_pytorch(
 
     split = Parallelism(pipeline=devices)
     weights = weight_bytes(model, split, quantization)
-    # Of one device that holds them unpacked, they are known: no run has less.
-    certain = float(weights) if devices == 1 and share == 1.0 else 0.0
+    # Of one device that holds them unpacked, those of the language model are known: no run has less.
+    read = weight_bytes(model, split, quantization, towers=False)
+    certain = read if devices == 1 and share == 1.0 else 0.0
+    # bitsandbytes packs towers as it does all linear layers; published files of GPTQ and AWQ keep them in 16 bits.
+    element = dict(model.packed_bytes).get(quantization.gemm, ELEMENT_BYTES[quantization.gemm])
+    spared = (weights - read) * max(0.0, 1.0 - element / quantization.activation_bytes)
 
     def around(
         low: float, median: float, high: float, context: tuple[float, float], limit: float = math.inf
     ) -> Interval:
         middle, above = (share * taken + context[1] for taken in (median, high))
-        return interval(max(_LOW * low, certain) + context[0], middle, MOST_ABOVE * above, limit)
+        return interval(max(_LOW * (low - spared), certain) + context[0], middle, MOST_ABOVE * above, limit)
 
     cache = sequences * sequence_bytes(model, split, quantization, prompt + answer, block_tokens=1)
     none, context = (0.0, 0.0), (least, CONTEXT_BYTES)

@@ -37,7 +37,7 @@ def layers_alone(
     split = Parallelism(pipeline=devices)
     # One memory holds the host's table as well.
     tables = None if device.unified_memory else 1
-    weights = weight_bytes(model, split, quantization, tables=tables)
+    weights = weight_bytes(model, split, quantization, tables=tables, towers=False)
     cache = sequence_bytes(model, split, quantization, context, block_tokens=BLOCK_TOKENS)
     kept = 1.0 - host_layers / model.layer_count
     weights = kept * (weights - _experts_bytes(model, quantization, host_experts) / devices)
@@ -94,7 +94,7 @@ def _layers_held(
 ) -> int:
     """Layers that the devices hold together, with their cache, by default settings; the head is left to the host."""
     together = Parallelism()
-    outside = weight_bytes(model, together, quantization, tables=0)
+    outside = weight_bytes(model, together, quantization, tables=0, towers=False)
     cache = sequence_bytes(model, together, quantization, context, block_tokens=BLOCK_TOKENS)
     each = (outside + cache) / model.layer_count
     room = devices * (device.usable_bytes - RUNTIME_BYTES - step)

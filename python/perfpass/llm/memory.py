@@ -291,7 +291,8 @@ def plan(
         return max(0, math.floor((usable - weights - workspace * (1 + extra) - runtime) / max(each, 1.0)))
 
     short = min(CHUNK_LOW_TOKENS, tokens)
-    least_weights = weight_bytes(model, split, quantization, sizes=LEAST_BYTES) + beside.weights_bytes
+    # A server can be told to leave towers out (vLLM's --language-model-only).
+    least_weights = weight_bytes(model, split, quantization, sizes=LEAST_BYTES, towers=False) + beside.weights_bytes
     least = least_weights + RUNTIME_LOW_BYTES
     least += workspace_bytes(model, split, short, element_bytes=quantization.activation_bytes)
     whole = whole_bytes(device, MOST_UTILIZATION)

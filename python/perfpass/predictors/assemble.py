@@ -484,6 +484,11 @@ def _reasons(estimate: Estimate, graph: OpGraph) -> tuple[str, ...]:
         reasons.append(f"operators without a cost model, counted as moving their inputs and outputs: {_few(unknown)}")
     if stated := graph.stated_operators:
         reasons.append(f"operators as their user states them, not as measured: {_few(stated)}")
+    if graph.unread:
+        reasons.append(
+            f"{graph.unread / 1e9:.3g} B parameters of the model are not read by this pass, as what reads pictures or "
+            "sound beside a language model: neither their time nor their memory is counted"
+        )
     if graph.single:
         from perfpass.graph import single
 

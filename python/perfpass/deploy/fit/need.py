@@ -83,17 +83,21 @@ def need(subject: Subject, device: Device, settings: Settings, load: Load) -> Ne
 
 def _weights(model: LanguageModel, split: Parallelism, loaded: Stored, tables: int | None = None) -> tuple[float, ...]:
     """Low, median and high."""
-    size = weight_bytes(model, split, loaded.quantization, sizes=loaded.sizes, tables=tables)
+    used = loaded.quantization
+    # Of a file's own bytes towers are a part.
+    towers = not model.stored_bytes
+    size = weight_bytes(model, split, used, sizes=loaded.sizes, tables=tables, towers=towers)
     beside = 0.0
     if model.stored_bytes and not loaded.as_stored and model.stored_as in ("bf16", "fp16", "fp32"):
         # Towers and further heads, which the configuration does not count, are in the type of activations.
         own = Quantization(model.stored_as, model.experts_stored_as)
-        counted = weight_bytes(replace(model, stored_bytes=0), Parallelism(), own)
+        counted = weight_bytes(replace(model, stored_bytes=0), Parallelism(), own, towers=False)
         beside = max(0.0, model.stored_bytes - counted) / split.gpus
         beside *= loaded.quantization.activation_bytes / ELEMENT_BYTES[model.stored_as]
-    low = size
-    if not (loaded.as_stored and model.stored_bytes) and loaded.sizes == ELEMENT_BYTES:
-        low = weight_bytes(model, split, loaded.quantization, sizes=LEAST_BYTES, tables=tables)
+    least = LEAST_BYTES if loaded.sizes == ELEMENT_BYTES else loaded.sizes
+    if loaded.as_stored and model.stored_bytes:
+        least = loaded.sizes
+    low = weight_bytes(model, split, used, sizes=least, tables=tables, towers=False)
     return low + beside, size + beside, (1 + _PADDING) * size + beside
 
 
@@ -238,7 +242,7 @@ def _by_layer(subject: Subject, model: LanguageModel, loaded: Stored) -> tuple[l
         head = float(at.head or at.table) + at.rest
         return [float(v) for v in at.layers], head, float(at.table), [float(v) for v in at.experts]
     alone = replace(model, layers=(), stored_bytes=0)
-    of: dict[str, Any] = {"quantization": loaded.quantization, "sizes": loaded.sizes}
+    of: dict[str, Any] = {"quantization": loaded.quantization, "sizes": loaded.sizes, "towers": False}
     outside = weight_bytes(alone, Parallelism(), tables=0, **of)
     table = weight_bytes(alone, Parallelism(), tables=1, **of) - outside
     layers, experts = [], []

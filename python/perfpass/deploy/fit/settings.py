@@ -10,6 +10,7 @@ from perfpass.llm import cache, precision
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.costs import (
     ELEMENT_BYTES,
+    FORMATS,
     PRECISIONS,
     Parallelism,
     Quantization,
@@ -18,12 +19,12 @@ from perfpass.llm.costs import (
     is_as_stored,
     listed,
     named_precision,
+    packed_format,
 )
 from perfpass.llm.in_use import SERVERS as SERVERS
 from perfpass.llm.in_use import SINCE
 from perfpass.llm.precision import loaded, quantization
 from perfpass.llm.serving import check_arithmetic, usable
-from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES, NF4_TWICE_BYTES
 from perfpass.llm.versions import check_version
 from perfpass.text import unknown
 
@@ -37,15 +38,6 @@ RUNTIMES = {
 # Those whose defaults of memory differ between releases, and which are counted where nobody says.
 NEWEST = {name: f"{'.'.join(map(str, since))} or newer" for name, since in SINCE.items()}
 
-# Formats beside PRECISIONS, with the precision that they are counted in and bytes of an element.
-FORMATS: dict[str, tuple[str, float]] = {
-    "awq": ("int4_wo", GROUPS_OF_128_BYTES),
-    "gptq": ("int4_wo", GROUPS_OF_128_BYTES),
-    "w4a16": ("int4_wo", GROUPS_OF_128_BYTES),
-    "w8a8": ("int8", ELEMENT_BYTES["int8"]),
-    "nf4": ("int4_wo", NF4_BYTES),
-    "nf4_double": ("int4_wo", NF4_TWICE_BYTES),
-}
 _ANSWER = 128
 _MOST_TOKENS, _MOST_SEQUENCES, _MOST_LAYERS, _MOST_GIB = 10**8, 10**7, 10**4, 10**5
 
@@ -105,7 +97,7 @@ class Settings:
     def __post_init__(self) -> None:
         if self.runtime not in RUNTIMES:
             raise ArgumentError(unknown("runtime", self.runtime, RUNTIMES))
-        if self.precision is not None and self.precision not in FORMATS:
+        if self.precision is not None:
             named_precision(self.precision)
         for kind in cache_types(self.kv_cache, self.runtime) if self.kv_cache is not None else ():
             cache.type_bytes(kind, self.runtime)
@@ -183,9 +175,9 @@ def stored(model: LanguageModel, settings: Settings, device: Device) -> Stored:
     the device computes in it is asked by `computed`.
     """
     name, sizes = settings.precision, dict(ELEMENT_BYTES)
-    if name in FORMATS:
-        kind, size = FORMATS[name]
-        return Stored(Quantization(kind, kind), sizes | {kind: size}, False, name)
+    if packed := packed_format(name):
+        kind, size = packed
+        return Stored(Quantization(kind, kind), sizes | {kind: size}, False, str(name).lower())
     if settings.runtime == "llama.cpp":
         gemm, moe = model.stored_as, model.experts_stored_as
         name = name or file_type(gemm, moe)
@@ -208,8 +200,8 @@ def computed(model: LanguageModel, device: Device, settings: Settings) -> str:
     """
     if settings.runtime == "llama.cpp" or not device.is_gpu:
         return ""
-    if settings.precision in FORMATS:
-        check_arithmetic(device, FORMATS[settings.precision][0], asked=settings.precision)
+    if packed := packed_format(settings.precision):
+        check_arithmetic(device, packed[0], asked=str(settings.precision))
         return ""
     return quantization(model, settings.precision, None, device, settings.runtime)[1]
 
@@ -239,4 +231,4 @@ def cache_types(kind: str, runtime: str) -> tuple[str, ...]:
 
 def precisions() -> str:
     """Names of precisions, for a sentence."""
-    return f"{listed(PRECISIONS)}, {', '.join(FORMATS)}"
+    return listed((*PRECISIONS, *FORMATS))

@@ -16,7 +16,7 @@ from perfpass.errors import ArgumentError
 from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import Parallelism, file_type, named_precision
+from perfpass.llm.costs import Parallelism, file_type, in_format, named_precision
 from perfpass.llm.serving import beyond_positions, check_arithmetic, check_runtime, check_split, usable
 from perfpass.llm.versions import check_version
 from perfpass.prediction import Interval, MemoryVerdict, Support, SupportLevel
@@ -103,7 +103,7 @@ def batch_of(
         plain = read.stored_as in _16_BITS and read.experts_stored_as in _16_BITS
         own = file_type(read.stored_as, read.experts_stored_as) if runtime == "llama.cpp" else None
         precision = _DEFAULT_FILES.get(runtime) if plain else own
-    used = _precision(target, precision, read)
+    used, read = _precision(target, precision, read), in_format(read, precision)
     sizes = (devices, batch, input_tokens, output_tokens)
     left = (host_layers, host_experts, host_bandwidth * 1e9)
     found = Batch(read, target, runtime, *sizes, used, stack, *left, runtime_version)
@@ -219,6 +219,8 @@ def offline(batch: Batch) -> Offline:
     (`generation.engines`).
     """
     found = with_unknown_kernels(_offline(batch), batch)
+    if notes := batch.model.notes:
+        found = replace(found, support=Support(found.support.level, (*found.support.reasons, *notes)))
     long = beyond_positions(batch.model, batch.input_tokens, batch.output_tokens)
     return replace(found, support=found.support.at_most("outside", long)) if long else found
 

@@ -21,7 +21,7 @@ from perfpass.errors import ArtefactError
 from perfpass.llm import assumed as assumed_load
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
-from perfpass.llm.costs import Parallelism, Quantization
+from perfpass.llm.costs import Parallelism, Quantization, in_format
 from perfpass.llm.memory import served, with_room
 from perfpass.llm.precision import quantization
 from perfpass.llm.serving import Serving, beyond_positions, check_gpu, check_runtime, check_split
@@ -108,7 +108,7 @@ def predict_llm(
     ``device``: a GPU of the catalogue. ``input_length``, ``output_length``: mean tokens of a request; ``concurrency``:
     requests in flight over the whole deployment. ``runtime``: vllm, trtllm or sglang, or tgis as it was in 2023,
     from other records. ``precision``: one of PRECISIONS (a file type of llama.cpp among them, as
-    q4_k_m), a Quantization, or None for what the checkpoint stores.
+    q4_k_m), of FORMATS (awq, gptq, nf4: their methods' bytes), a Quantization, or None for what the checkpoint stores.
     ``tp``, ``pp``, ``dp``, ``ep``: tensor, pipeline, attention-data and expert parallelism of one replica, ``workers``
     replicas; without ``tp`` the fewest GPUs that hold the model, up to 8. ``prefill`` with ``prefill_workers``:
     disaggregated, with prefill on replicas of their own; ``decode_batch``: requests that a decode rank then runs at
@@ -128,6 +128,7 @@ def predict_llm(
     check_version(runtime_version)
     stack = assumed_load.RUNTIME if runtime is None else runtime
     check_runtime(stack, target)
+    read = in_format(read, precision)
     used, changed = quantization(read, precision, kv_precision, target, stack)
     prompt, answer = assumed_load.lengths(read, input_length, output_length)
     added = switches.prompt_tokens if switches else 0

@@ -1,4 +1,7 @@
-"""Images in prompts as a transformation of a load: the tower's pass before each prefill, and its weights."""
+"""Images in prompts as a transformation of a load: the tower's pass before each prefill.
+
+Its weights are loaded whether or not there are images (`perfpass.llm.towers`).
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,12 @@ from dataclasses import replace
 
 from perfpass.errors import ArgumentError
 from perfpass.llm.costs import Parallelism, Quantization
-from perfpass.llm.memory import NOTHING, Beside
+from perfpass.llm.memory import NOTHING
 from perfpass.llm.serving import check_split, usable
 from perfpass.llm.vision import Images
 from perfpass.predictors.switches.load import Change, Deployment, Load
 
 _SPREAD = 0.2
-_BYTES = 2.0
 
 
 def look(deployment: Deployment, load: Load, images: Images) -> Change:
@@ -40,7 +42,7 @@ def look(deployment: Deployment, load: Load, images: Images) -> Change:
     return Change(
         replace(load, busy_s=load.busy_s + seconds),
         said,
-        Beside(images.vision.parameters * _BYTES / split.tensor) if images.count else NOTHING,
+        NOTHING,
         _SPREAD if images.count else 0.0,
         "no record has images: the tower is taken as a prefill of its size" if images.count else "",
         {"images": images.count, "prompt_tokens": images.tokens, "encoder_ms": 1e3 * seconds},

@@ -1,0 +1,116 @@
+"""What reads pictures or sound is loaded with its language model: its weights are counted, and it is said."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+import perfpass
+from perfpass.deploy.fit.need import need
+from perfpass.deploy.fit.settings import Load, Settings
+from perfpass.deploy.fit.subject import Subject
+from perfpass.devices import device
+from perfpass.importers.huggingface import trace_config
+from perfpass.importers.model_names import find
+from perfpass.importers.model_sources import read_configuration
+from perfpass.llm import language_model
+from perfpass.llm.costs import Parallelism, Quantization, in_format, weight_bytes
+from perfpass.llm.eager import in_eager_pytorch
+from perfpass.llm.llama_cpp import layers_alone
+from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES
+from perfpass.llm.towers import beside
+
+SEES = "Qwen/Qwen2.5-VL-7B-Instruct"
+BF16, ONE = Quantization("bf16", "bf16"), Parallelism()
+
+
+@pytest.fixture(scope="module")
+def sees():
+    return language_model(SEES)
+
+
+def _fitted_weights(model, precision=None):
+    return need(Subject("m", model), device("a100"), Settings("vllm", precision=precision), Load(1024)).weights
+
+
+def test_the_whole_checkpoint_is_loaded(sees):
+    """The index of the repository's files states 16,584,333,312 bytes (model.safetensors.index.json)."""
+    assert weight_bytes(sees, ONE, BF16) == pytest.approx(16_584_333_312, rel=0.005)
+    assert weight_bytes(sees, ONE, BF16, towers=False) == 2 * sees.parameters
+    halves = [weight_bytes(sees, Parallelism(tensor=ranks), BF16, towers=True) for ranks in (1, 2)]
+    alone = [weight_bytes(sees, Parallelism(tensor=ranks), BF16, towers=False) for ranks in (1, 2)]
+    assert halves[1] - alone[1] == (halves[0] - alone[0]) / 2
+
+
+def test_both_doors_count_it_and_say_so(sees):
+    served = perfpass.predict_llm(SEES, "h100")
+    batch = perfpass.predict_offline(SEES, "a100", runtime="transformers")
+    for weights in (served.memory.weights_bytes, batch.memory.weights_bytes, _fitted_weights(sees)):
+        assert weights == pytest.approx(2 * (sees.parameters + sees.beside), rel=0.02)
+    for found in (served, batch):
+        assert sum("of what reads pictures (0.68 B parameters)" in reason for reason in found.support.reasons) == 1
+
+
+def test_llama_cpp_takes_it_from_a_file_of_its_own(sees):
+    how = {"device": device("rtx-4090"), "devices": 1, "quantization": Quantization("q4_k_m", "q4_k_m")}
+    how["context"] = 1024
+    bare = replace(sees, beside=0)
+    assert layers_alone(sees, **how).weights_bytes == layers_alone(bare, **how).weights_bytes
+
+
+def test_text_alone_is_as_it_was():
+    assert language_model("llama-3.1-8b").beside == 0 and not language_model("llama-3.1-8b").notes
+    assert beside({"model_type": "llama", "vision_config": None}) == (0, "")
+
+
+def test_a_size_that_is_not_stated_is_said_not_to_be_counted():
+    parameters, said = beside({"model_type": "new", "vision_config": {"hidden_size": 1024}, "audio_config": {"a": 1}})
+    assert parameters == 0 and "pictures and sound" in said and "not counted" in said
+
+
+def test_towers_of_files_in_four_bits_may_be_packed_too(sees):
+    """GPTQ and AWQ as published pack the language model, bitsandbytes all linear layers: both are within."""
+    how = {"sequences": 1, "prompt": 512, "answer": 16}
+    packed = in_eager_pytorch(sees, device("a100"), 1, Quantization("int4_wo", "int4_wo"), **how)
+    whole = weight_bytes(sees, ONE, Quantization("int4_wo", "int4_wo"))
+    read = weight_bytes(sees, ONE, Quantization("int4_wo", "int4_wo"), towers=False)
+    assert packed.alive.low < read + 0.3 * (whole - read) < whole < packed.alive.median
+
+
+@pytest.mark.parametrize(
+    ("name", "billions"),
+    # Of the published files; 13.9 B are GLM-4V's.
+    {"THUDM/glm-4v-9b": 13.9, "microsoft/Phi-3.5-vision-instruct": 4.15, "Qwen/Qwen2-Audio-7B-Instruct": 8.4}.items(),
+)
+def test_names_whose_language_model_alone_ships_have_what_is_beside_it(name, billions):
+    model = language_model(name)
+    assert (model.parameters + model.beside) / 1e9 == pytest.approx(billions, rel=0.03)
+    assert any("are loaded beside it" in note for note in model.notes)
+    assert language_model("THUDM/glm-4-9b-chat").beside == 0
+
+
+def test_a_v_of_pictures_is_no_v_of_versions():
+    assert find("openbmb/MiniCPM-V-2") is None and find("Llama-2-7bv") is None
+    assert find("LLaMA v3.1 8B").configuration == find("llamav3.1-8b").configuration == "llama-3.1-8b"
+
+
+def test_one_pass_over_text_says_what_it_does_not_read():
+    configuration = read_configuration("HuggingFaceTB/SmolVLM-Instruct", run_code=False)
+    graph = trace_config(configuration, sequence_length=8)
+    assert graph.unread == pytest.approx(0.43e9, rel=0.02)  # SigLIP so400m and the connector
+    assert trace_config(read_configuration("bert-base", run_code=False), sequence_length=8).unread == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "element"),
+    {"awq": GROUPS_OF_128_BYTES, "GPTQ-Int4": GROUPS_OF_128_BYTES, "bnb-4bit": NF4_BYTES, "nf4": NF4_BYTES}.items(),
+)
+def test_methods_of_packing_are_precisions_of_both_doors(name, element):
+    plain, int4 = language_model("llama-3.1-8b"), Quantization("int4_wo", "int4_wo")
+    held = weight_bytes(in_format(plain, name), ONE, int4)
+    assert held == weight_bytes(plain, ONE, int4, sizes={"int4_wo": element, "bf16": 2.0, "fp16": 2.0})
+    assert perfpass.predict_llm("llama-3.1-8b", "a100", precision=name).memory.weights_bytes == int(held)
+    batch = perfpass.predict_offline("llama-3.1-8b", "a100", runtime="transformers", precision=name)
+    assert batch.memory.weights_bytes == int(held)
+    assert _fitted_weights(plain, name) == pytest.approx(held)
