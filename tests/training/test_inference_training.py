@@ -157,29 +157,6 @@ def test_the_settings_in_use_are_those_that_were_chosen():
     assert stored["best_fade"] == {kind: list(fade) for kind, fade in TREES_FADE.items()}
 
 
-def test_what_stands_apart_has_a_line_of_its_own_and_makes_no_width():
-    """Three times the prediction on one user's machine, and none of it in what stands for all."""
-    from perfpass.predictors.learned.time_lacks import CAUSES
-    from perfpass.training.inference import calibrate, outside
-    from perfpass.training.section import Section
-
-    few = np.arange(80) < 40
-    rows = pandas.DataFrame(
-        {"source": "users", "domain": "image generation", "device": "rtx-4090", "software_year": 2023}, index=range(80)
-    ).assign(apart=np.where(few, outside.FEW_USERS, ""))
-    lacks = np.ones((80, len(CAUSES)))
-    measured = np.where(few, 3.0, np.geomspace(0.9, 1.1, 80))
-    found = outside.Answers(rows, measured, np.ones(80), np.full(80, 0.1), lacks, np.ones(80, dtype=int))
-    section = Section("inference", "", "", {})
-    outside.grade(section, found, lambda kind, source: [found.vouching.errors])
-    of = {line.judged_on: line.grade for line in section.lines if line.method == "perfpass"}
-    assert of["all"].rows == 40 and of["all"].mape_pct < 10.0
-    apart = of["users, image generation, few users"]
-    assert apart.rows == 40 and apart.mape_pct > 60.0
-    low, high = calibrate.bounds([found.vouching.errors], found.vouching.errors)
-    assert (high < calibrate.bounds([found.errors], found.errors)[1].max()).all() and (low < 0.0).all()
-
-
 def test_evaluate_refuses_an_unknown_split(small_corpus):
     from perfpass.training.inference import evaluate
 

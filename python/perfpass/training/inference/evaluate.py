@@ -25,8 +25,7 @@ _INTRO = """Intervals: 90 % asked, made as those that ship, but from the other f
 allow for another laboratory than that of the records, as a user's is, and so hold more than nine in ten of the
 records' own. Devices with few records are predicted as unseen, so the device split grades them. "device and software":
 no training row is of that device, nor of its software (eager, channels-last, compiled; or what only older GPUs ran).
-"source": records of other laboratories, which no fit has seen; bounds from the other sources. What few users reported
-and TorchScript's runs that wait for its host, which no runtime asks, have lines of their own and make no bound."""
+"source": records of other laboratories, which no fit has seen; bounds from the other sources."""
 _METRIC = "latency ms"
 _AIMS = {"random": 3.0, "architecture": 6.0, "family": 10.0, "device": 10.0}
 
@@ -113,7 +112,7 @@ class _Evidence:
             found.append(calibrate.of_networks(self.dataset, self.networks.take(of & ~dropped)))
         found += [e.errors for e in self.experiments if e.kind == kind and not e.devices & devices]
         others = (self.outside.kind == kind) & (self.outside.rows.source != source).to_numpy()
-        return [*found, self.outside.take(others).vouching.errors]
+        return [*found, self.outside.take(others).errors]
 
 
 def _kinds(dataset: Dataset) -> np.ndarray:

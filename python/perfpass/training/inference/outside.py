@@ -34,18 +34,11 @@ from perfpass.training.tasks import named
 
 METRIC = "latency ms"
 _PEAK = "FLOPs at the peak"
-_COLUMNS = ("source", "domain", "device", "software_year", "apart")
+_COLUMNS = ("source", "domain", "device", "software_year")
 # Records of PyTorch itself; another framework's time is another question, and so is one with a server's round trip in
 # it, or with what is around a network (CodeCarbon's pipelines).
 TORCH = ("torch", "torchscript", "torch.compile")
 _PIPELINES = ("co2_inference",)
-# What users report is a laboratory's figure from so many on (10th to 90th percentile of the users of one point: a
-# factor of 1.9, in the middle); of fewer it is that of their machines, whose load, clocks and options nobody states.
-_REPORTED, _MANY_USERS = "reported_by_users", 5
-# TorchScript issues operators without Python, which no runtime asks for: where a run waits for its host (a lack of it
-# above this), its time says nothing of the host that is asked. Its kernels are PyTorch's.
-_TRACED, _WAITS = "torchscript", 0.05
-FEW_USERS, TRACED_HOST = "few users", "TorchScript's host"
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,8 +59,7 @@ class Answers:
     """N questions: seconds measured, predicted and of the FLOPs at the peak, lacks [N, CAUSES], and ``level`` [N].
 
     ``level`` indexes SUPPORT_LEVELS.
-    ``rows``: source, domain, device, software_year (-1 where it is not stated), apart (`FEW_USERS`, `TRACED_HOST`; ""
-    for all others).
+    ``rows``: source, domain, device, software_year (-1 where it is not stated).
     """
 
     rows: Any
@@ -93,11 +85,6 @@ class Answers:
         """For the fit of widths: sources are left out whole, their domains are parts."""
         names = ("source:" + self.rows.source + "/" + self.rows.domain).to_numpy(dtype=object)
         return Errors(CAUSES, np.log(self.measured_s / self.predicted_s), self.lacks, names)
-
-    @property
-    def vouching(self) -> Answers:
-        """Without what stands apart: its widths would be those of users' machines and of a host that nobody asks."""
-        return self.take(np.flatnonzero(self.rows.apart.to_numpy(dtype=str) == ""))
 
     @classmethod
     def joined(cls, parts: Sequence[Answers]) -> Answers:
@@ -129,7 +116,7 @@ def _each(questions: Iterator[Question], predictor: InferencePredictor) -> Answe
     for q in questions:
         runs = Runs(Tables.one(q.table), np.array([q.batch]), *(np.zeros(1) for _ in range(7)))  # time alone
         columns, _ = predictor.columns(runs, q.way)
-        rows.append((q.source, q.domain, q.way.device.id, -1, ""))
+        rows.append((q.source, q.domain, q.way.device.id, -1))
         peak_s = float(named.peak_s(runs.tables, q.way)[0])
         values.append((q.measured_s, float(columns["median_s"][0]), peak_s, columns["level"][0]))
         lacks.append(columns["lacks"][0])
@@ -143,15 +130,12 @@ def _named(folder: Path | None, predictor: InferencePredictor) -> Answers:
     rows, _ = named.residuals(folder, operators.left_out(folder, predictor), "inference")
     kept = (rows.predictor == predictor.name) & ~rows.above_peak
     rows = rows[kept & named.of_the_runtime(rows) & rows.runtime.isin(TORCH) & ~rows.source.isin(_PIPELINES)]
-    lacks = np.stack(rows.lacks.tolist())
-    few = rows.caveats.str.contains(_REPORTED) & (rows.n_samples < _MANY_USERS)
-    waits = (rows.runtime == _TRACED) & (lacks[:, CAUSES.index("host")] > _WAITS)
     return Answers(
-        rows.assign(apart=np.select([few, waits], [FEW_USERS, TRACED_HOST], ""))[list(_COLUMNS)].reset_index(drop=True),
+        rows[list(_COLUMNS)].reset_index(drop=True),
         rows.measured_s.to_numpy(np.float64),
         rows.median_s.to_numpy(np.float64),
         rows.roofline_s.to_numpy(np.float64),
-        lacks,
+        np.stack(rows.lacks.tolist()),
         np.array([SUPPORT_LEVELS.index(level) for level in rows.level]),
     )
 
@@ -203,10 +187,7 @@ def _gpu(name: str) -> Device | None:
 
 
 def grade(section: Section, found: Answers, parts: Callable[[str, str], list[Errors]]) -> None:
-    """Lines by source and domain, and by level of support; bounds from ``parts`` (of a kind, without a source).
-
-    What stands apart has lines of its own, and is in no other.
-    """
+    """Lines by source and domain, and by level of support; bounds from ``parts`` (of a kind, without a source)."""
     low, high = np.empty(len(found.rows)), np.empty(len(found.rows))
     kind, source, domain = found.kind, found.rows.source.to_numpy(dtype=str), found.rows.domain.to_numpy(dtype=str)
     for name, of in sorted(set(zip(source, kind, strict=True))):
@@ -214,15 +195,11 @@ def grade(section: Section, found: Answers, parts: Callable[[str, str], list[Err
         low[inside], high[inside] = calibrate.bounds(parts(of, name), found.take(inside).errors)
     at, measured = 1e3 * found.predicted_s, 1e3 * found.measured_s
     level = np.array(SUPPORT_LEVELS)[np.maximum(found.level, width_level(np.exp(high), np.exp(low)))]
-    apart = found.rows.apart.to_numpy(dtype=str)
-    asked = apart == ""
-    lines = {"all": asked}
-    lines |= {f"support {name}": asked & (level == name) for name in SUPPORT_LEVELS}
-    for s, d in sorted(set(zip(source, domain, strict=True))):
-        own = (source == s) & (domain == d)
-        lines |= {f"{s}, {d}{why and ', ' + why}": own & (apart == why) for why in ("", FEW_USERS, TRACED_HOST)}
+    lines = {"all": np.ones(len(at), dtype=bool)}
+    lines |= {f"support {name}": level == name for name in SUPPORT_LEVELS}
+    lines |= {f"{s}, {d}": (source == s) & (domain == d) for s, d in sorted(set(zip(source, domain, strict=True)))}
     year = found.rows.software_year.to_numpy()
-    lines |= {f"software of {y}": asked & (year == y) for y in sorted(set(year[year > 0]))}
+    lines |= {f"software of {y}": year == y for y in sorted(set(year[year > 0]))}
     for name, m in lines.items():
         if m.any():
             bounds = at[m] * np.exp(low[m]), at[m] * np.exp(high[m])

@@ -55,7 +55,7 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
 
     # What is off on other sources is known once there is a predictor to ask.
     place, _ = write({name: calibrate.fit(parts) for name, parts in held.items()})
-    other = outside.answers(folder, InferencePredictor(place)).vouching
+    other = outside.answers(folder, InferencePredictor(place))
     say(f"{len(other.rows)} questions of other sources")
     kind = other.kind
     place, size = write({name: calibrate.fit([*p, other.take(kind == name).errors]) for name, p in held.items()})

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 WIDTHS = {"float64": 32, "float32": 32, "float16": 16, "bfloat16": 16, "float8": 8}
 _KEPT = [
     "source", "domain", "model", "runtime", "precision", "batch", "sequence", "mode", "variant", "server", "caveats",
-    "software_year", "percentile", "timing", "n_samples",
+    "software_year", "percentile", "timing",
 ]  # fmt: skip
 _BY = ["source", "device", "precision", "asked_runtime", "mode", "optimizer"]
 # A measured time this far below what the peak allows is a wrong shape, precision or unit, not a fast kernel.
