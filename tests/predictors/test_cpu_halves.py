@@ -20,6 +20,7 @@ from perfpass.records.measured import journals
 from perfpass.training.inference import host_tables
 from perfpass.training.inference.cpu import machine
 from perfpass.training.memory.host_plans import size_of
+from small_quantised import convolutions_of_8_bits
 
 MODEL = "examples/resnet50.onnx"
 # How products run, and how long a batch of 32 takes over that in fp32: (least, most), in inference and in training.
@@ -211,28 +212,6 @@ def test_8_bits_on_a_cpu_say_how_they_run_and_their_bounds_hold_a_factor_of_two(
     assert np.log(ours) >= 0.95 * np.hypot(np.log(theirs), np.log(2.0))
 
 
-def _of_integers(tmp_path) -> str:
-    """The network of `_quantised` as convolutions of 8 bits (QLinearConv)."""
-    ends = [helper.make_tensor_value_info(name, TensorProto.UINT8, [1, 64, 56, 56]) for name in ("q0", "q8")]
-    scale = ("s", "z")
-    nodes = [
-        helper.make_node(
-            "QLinearConv", [f"q{i}", *scale, "w8", "s", "zw", *scale], [f"q{i + 1}"], kernel_shape=[3, 3], pads=[1] * 4
-        )
-        for i in range(8)
-    ]
-    stored = [
-        helper.make_tensor("w8", TensorProto.INT8, [64, 64, 3, 3], bytes(64 * 64 * 9), raw=True),
-        helper.make_tensor("s", TensorProto.FLOAT, [], [0.1]),
-        helper.make_tensor("z", TensorProto.UINT8, [], [128]),
-        helper.make_tensor("zw", TensorProto.INT8, [], [0]),
-    ]
-    graph = helper.make_graph(nodes, "integers", ends[:1], ends[1:], stored)
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])
-    (tmp_path / "integers.onnx").write_bytes(made.SerializeToString())
-    return str(tmp_path / "integers.onnx")
-
-
 @pytest.mark.parametrize(
     ("runtime", "least", "most"), [("onnxruntime", 0.2, 0.5), ("torch", 0.7, 1.1), ("tvm", 0.7, 1.1)]
 )
@@ -240,7 +219,7 @@ def test_convolutions_of_8_bits_take_as_long_as_in_fp32_where_no_runtime_was_tim
     tmp_path, runtime, least, most
 ):
     wide = perfpass.predict(_quantised(tmp_path)[0], "epyc-9654:4", runtime=runtime, calibration=False)
-    narrow = perfpass.predict(_of_integers(tmp_path), "epyc-9654:4", runtime=runtime, calibration=False)
+    narrow = perfpass.predict(convolutions_of_8_bits(), "epyc-9654:4", runtime=runtime, calibration=False)
     assert least <= narrow.latency_ms.median / wide.latency_ms.median <= most
     said = any("none in 8 bits was timed" in reason for reason in narrow.support.reasons)
     assert said == (runtime != "onnxruntime")
