@@ -236,9 +236,9 @@ def table(summary: dict[str, Any]) -> str:
     ]
     for precision, peak in summary["peak_flop_s"].items():
         ridge = summary["ridge_flop_per_byte"][precision]
-        gemm = count(summary["gemm_flop_s"].get(precision, 0))
+        gemm = count(summary["gemm_flop_s"].get(precision, 0), "FLOP/s")
         lines.append(
-            f"| {precision} | {count(peak, 'FLOP/s')} | {gemm}FLOP/s | {digits(ridge['memory'])} FLOP/B "
+            f"| {precision} | {count(peak, 'FLOP/s')} | {gemm} | {digits(ridge['memory'])} FLOP/B "
             f"| {digits(ridge['cache'])} FLOP/B |"
         )
     lines += [
