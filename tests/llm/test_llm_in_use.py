@@ -219,3 +219,12 @@ def test_sglang_fills_by_itself_what_its_guess_of_activations_and_graphs_leaves(
 def test_vllm_fills_more_since_it_counts_its_graphs():
     h100 = device("h100")
     assert [default_share("vllm", h100, 1, v) for v in ("0.20.2", "0.21.0", "")] == [0.9, 0.92, 0.92]
+
+
+@pytest.mark.parametrize("version", ["0.10", "0.20.2", "0.21.0", ""])
+def test_a_batch_without_a_server_has_the_room_of_its_release(version):
+    asked = {"input_length": 900, "output_length": 124, "concurrency": 4, "runtime": "vllm"}
+    asked["runtime_version"] = version
+    batch = perfpass.predict_offline("llama-3.1-8b", "h100", **asked).memory
+    served = perfpass.predict_llm("llama-3.1-8b", "h100", **asked).memory
+    assert (batch.limit_bytes, batch.most_requests) == (served.limit_bytes, served.most_requests)

@@ -53,18 +53,17 @@ def test_sizes_on_two_sides_of_a_rung_are_in_order_whatever_was_found_there(rows
     steps(3, 3),
     st.lists(st.integers(1, 1 << 12), min_size=2, max_size=2),
     st.lists(st.floats(0, 3), min_size=6, max_size=6),
-    st.lists(st.sampled_from((1, 5, 12, 100, 8192)), max_size=2),
+    st.integers(0, 2),
 )
-def test_bounds_never_fall_whatever_was_found_and_however_wide_it_is(rows, sizes, own, measured):
-    knots = np.array([*ladder.RUNGS, *measured])
+def test_bounds_never_fall_whatever_was_found_and_however_wide_it_is(rows, sizes, own, others):
     widths = np.abs(np.array(rows[1:]))
     small, large = sorted(sizes)
     found = []
     for size, (asked, below, above) in zip((small, large), np.reshape(own, (2, 3)), strict=True):
-        beside = [0.5] * len(measured)
+        beside = [0.5] * others  # columns of other batch sizes, which change nothing
         low, high = -np.array([[*widths[0], *beside, below]]), np.array([[*widths[1], *beside, above]])
-        seconds = np.array([[*rows[0], *[0.0] * len(measured), asked]])
-        one = ladder.seconds(seconds, low, high, knots, np.array([size]))
+        seconds = np.array([[*rows[0], *[0.0] * others, asked]])
+        one = ladder.seconds(seconds, low, high, np.array([size]))
         found.append([float(np.log(one[name][0])) for name in ("low_s", "median_s", "high_s")])
         assert found[-1] == sorted(found[-1])
     (least, middle, most), above = found
@@ -74,11 +73,11 @@ def test_bounds_never_fall_whatever_was_found_and_however_wide_it_is(rows, sizes
         assert middle <= above[1] + 1e-9
 
 
-def test_beyond_the_sizes_a_width_is_its_own():
+def test_beyond_the_rungs_a_width_is_its_own():
     zeros = np.zeros((1, 8))
     low, high = zeros - 0.1, zeros + 0.1
     low[0, -1], high[0, -1] = -0.7, 0.7
-    found = ladder.seconds(np.append(zeros[:, :7], [[2.0]], axis=1), low, high, ladder.RUNGS, np.array([1 << 14]))
+    found = ladder.seconds(np.append(zeros[:, :7], [[2.0]], axis=1), low, high, np.array([1 << 14]))
     assert [float(np.log(found[name][0])) for name in ("low_s", "median_s", "high_s")] == pytest.approx([1.3, 2.0, 2.7])
 
 

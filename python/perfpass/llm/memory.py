@@ -334,8 +334,7 @@ def served(
     """
     split = serving.parallelism
     length = serving.input_length + serving.output_length
-    of = (serving.runtime, device, split.gpus, serving.runtime_version)
-    share = default_share(*of) if serving.runtime == "vllm" else UTILIZATION
+    share = _share(serving.runtime, device, split.gpus, serving.runtime_version)
     found = plan(model, device, split, serving.quantization, context=length, utilization=share, beside=beside)
     ranks = serving.workers * split.attention_data
     wanted = math.ceil(serving.decoded / split.attention_data)
@@ -364,12 +363,22 @@ def alone(
     context: int,
     sequences: int = 1,
     runtime: str = "vllm",
+    version: str = "",
 ) -> MemoryFit:
-    """The memory of each of ``devices`` that hold a model by tensor parallelism and run one batch without a server."""
+    """The memory of each of ``devices`` that hold a model by tensor parallelism and run one batch without a server.
+
+    ``version``: the runtime's; empty is the newest.
+    """
     split = Parallelism.of(devices)
-    found = plan(model, device, split, quantization, context=context)
+    share = _share(runtime, device, split.gpus, version)
+    found = plan(model, device, split, quantization, context=context, utilization=share)
     fit = _fit(found, sequences, 1, context, quantization)
-    return _with_use(fit, found, model, device, split, runtime, context)
+    return _with_use(fit, found, model, device, split, runtime, context, version)
+
+
+def _share(runtime: str, device: Device, gpus: int, version: str = "") -> float:
+    """What counts a plan's usual sequences: the share that vLLM fills by itself, of the others `UTILIZATION`."""
+    return default_share(runtime, device, gpus, version) if runtime == "vllm" else UTILIZATION
 
 
 def _with_use(

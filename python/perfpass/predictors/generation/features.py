@@ -247,8 +247,15 @@ def memory(b: Batch) -> MemoryFit:
         lengths = {"prompt": int(b.input_tokens), "answer": int(b.output_tokens), "sequences": int(b.sequences)}
         return in_eager_pytorch(b.model, b.device, devices, stored, version=b.runtime_version, **lengths)
     return alone(
-        b.model, b.device, devices, stored, context=context, sequences=int(b.sequences), runtime=b.runtime
-    )  # fmt: skip
+        b.model,
+        b.device,
+        devices,
+        stored,
+        context=context,
+        sequences=int(b.sequences),
+        runtime=b.runtime,
+        version=b.runtime_version,
+    )
 
 
 def vendors_of(rows: Rows) -> np.ndarray:

@@ -63,36 +63,32 @@ def held(asked: np.ndarray, batch: np.ndarray, rungs: np.ndarray) -> np.ndarray:
     return np.minimum(np.maximum(asked, rungs[every, below]), upper)
 
 
-def seconds(
-    found: np.ndarray, low: np.ndarray, high: np.ndarray, sizes: np.ndarray, batch: np.ndarray
-) -> dict[str, np.ndarray]:
+def seconds(found: np.ndarray, low: np.ndarray, high: np.ndarray, batch: np.ndarray) -> dict[str, np.ndarray]:
     """[N] median and bounds of the time at ``batch`` [N].
 
-    ``found``, ``low`` and ``high`` [N, K + 1]: log seconds and their log bounds, at the batch ``sizes`` [K] (`RUNGS`,
-    and what else is to be passed through) and in the last column there. A larger batch takes no less time, so that its
-    upper bound holds for a smaller one too, and the lower bound of a smaller one for it: at the sizes both bounds are
-    nondecreasing so. Between them they are linear in logarithms, whatever the width at what is asked, which may shrink
-    faster than the time grows, and the median is held within them. Beyond the sizes the width is its own.
+    ``found``, ``low`` and ``high`` [N, K + 1 or more]: log seconds and their log bounds, on the K rungs and in the last
+    column at ``batch``. A larger batch takes no less time, so that its upper bound holds for a smaller one too, and the
+    lower bound of a smaller one for it: on the rungs both bounds are nondecreasing so. Between them they are linear in
+    logarithms, whatever the width at what is asked, which may shrink faster than the time grows, and the median is held
+    within them. Beyond the rungs the width is its own. Batches that were measured are no rungs: a board of few records
+    would have others than a board of none, and be told wider for having been measured.
     """
     steps = len(RUNGS)
     rungs = isotonic(found[:, :steps])
     median = held(found[:, -1], batch, rungs)
-    others = (held(found[:, i], np.full(len(batch), sizes[i]), rungs) for i in range(steps, len(sizes)))
-    knots, first = np.unique(sizes, return_index=True)
-    at = np.maximum.accumulate(np.column_stack([rungs, *others])[:, first], axis=1)
-    under = np.maximum.accumulate(at + low[:, first], axis=1)
-    over = np.minimum.accumulate((at + high[:, first])[:, ::-1], axis=1)[:, ::-1]
-    beyond = batch > knots[-1]
-    least = np.where(beyond, np.maximum(median + low[:, -1], under[:, -1]), _between(under, knots, batch))
-    most = np.where(beyond, np.maximum(median + high[:, -1], over[:, -1]), _between(over, knots, batch))
+    under = np.maximum.accumulate(rungs + low[:, :steps], axis=1)
+    over = np.minimum.accumulate((rungs + high[:, :steps])[:, ::-1], axis=1)[:, ::-1]
+    beyond = batch > RUNGS[-1]
+    least = np.where(beyond, np.maximum(median + low[:, -1], under[:, -1]), _between(under, batch))
+    most = np.where(beyond, np.maximum(median + high[:, -1], over[:, -1]), _between(over, batch))
     median = np.clip(median, least, most)
     return {"median_s": np.exp(median), "low_s": np.exp(least), "high_s": np.exp(most)}
 
 
-def _between(values: np.ndarray, sizes: np.ndarray, batch: np.ndarray) -> np.ndarray:
-    """[N] ``values`` [N, K] of the ascending ``sizes`` [K] at ``batch`` [N], linear in its logarithm."""
-    below = np.clip(sizes.searchsorted(batch, side="right") - 1, 0, len(sizes) - 2)
-    start, end = np.log(sizes[below]), np.log(sizes[below + 1])
+def _between(values: np.ndarray, batch: np.ndarray) -> np.ndarray:
+    """[N] ``values`` [N, K] of the rungs at ``batch`` [N], linear in its logarithm."""
+    below = np.clip(RUNGS.searchsorted(batch, side="right") - 1, 0, len(RUNGS) - 2)
+    start, end = np.log(RUNGS[below]), np.log(RUNGS[below + 1])
     share = np.clip((np.log(batch) - start) / (end - start), 0.0, 1.0)
     every = np.arange(len(batch))
     lower, upper = values[every, below], values[every, below + 1]

@@ -215,8 +215,8 @@ class RatioTrees(ABC):
 
         The time is nondecreasing in the batch and in what a slice has of its GPU: the trees' correction is that of the
         whole GPU at the nearest batch that was measured, and the roofline tells what is beyond, and what a slice lacks.
-        Between the rungs of a ladder of batch sizes it is held to what is monotone on them (learned/ladder.py), and its
-        bounds are read between those of the rungs and of the least and the largest batch that was measured.
+        Between the rungs of a ladder of batch sizes it is held to what is monotone on them, and its bounds are read
+        between theirs (learned/ladder.py).
         """
         whole = self.whole(way)
         least, most = self._recorded.batches(whole)
@@ -259,7 +259,7 @@ class RatioTrees(ABC):
         found = {
             "features": features,
             "base_s": vectors.base_s[asked],
-            **ladder.seconds(seconds, low, high, sizes[0, :-1], batch),
+            **ladder.seconds(seconds, low, high, batch),
             "compute_s": sums.compute[asked].sum(axis=1),
             "memory_s": sums.memory[asked].sum(axis=1),
             "group_s": sums.seconds[asked],
