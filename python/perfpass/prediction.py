@@ -356,8 +356,8 @@ def explanation(prediction: Prediction) -> str:
         for t in peak["largest"]
     ]
     lines = [
-        f"Graph: {graph['nodes']} nodes, {graph['edges']} edges, {count(graph['macs'])}MAC, "
-        f"{count(graph['flops'])}FLOP, {count(graph['parameters'])} parameters",
+        f"Graph: {graph['nodes']} nodes, {graph['edges']} edges, {count(graph['macs'], 'MAC')}, "
+        f"{count(graph['flops'], 'FLOP')}, {count(graph['parameters'])} parameters",
         "",
         "Time by operator class",
         columns(classes, right=(1, 2)),

@@ -93,10 +93,10 @@ def figure(value: float) -> str:
     return count(value) if abs(value) >= 1e6 else digits(value)
 
 
-def count(value: float) -> str:
-    """A count with a decimal prefix."""
+def count(value: float, unit: str = "") -> str:
+    """A count with a decimal prefix and its ``unit``."""
     prefix, factor = next(((p, f) for p, f in _DECIMAL if abs(value) >= f), _DECIMAL[-1])
-    return f"{digits(value / factor)}{' ' + prefix if prefix else ''}"
+    return f"{digits(value / factor)} {prefix}{unit}".rstrip()
 
 
 def columns(rows: Sequence[Sequence[str]], right: Sequence[int] = (), indent: str = "  ") -> str:

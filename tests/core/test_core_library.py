@@ -16,6 +16,7 @@ import perfpass
 from perfpass.devices import device
 from perfpass.errors import UnsupportedError
 from perfpass.predictors.core_bundle import core_bundle
+from small_quantised import convolutions_of_8_bits
 
 ROOT = Path(__file__).parents[2]
 MODELS = ("resnet50", "vit_base_patch16_224", "deberta_v3_large")
@@ -71,6 +72,15 @@ def test_the_core_predicts_what_python_does(library: Library, way: tuple[str, st
         assert LEVELS[found.support] == wanted.support.level
         assert found.batch == wanted.workload["batch"]
         assert found.reasons.decode().splitlines()[0] in wanted.support.reasons
+
+
+@needs_library
+@pytest.mark.parametrize("runtime", ["onnxruntime", "tvm", "torch"])
+def test_the_core_predicts_a_quantised_file_as_python_does(library: Library, runtime: str) -> None:
+    content, target = convolutions_of_8_bits(), "epyc-9654:4"
+    wanted = perfpass.predict(content, target, runtime=runtime, calibration=False).latency_ms
+    found = library.predict(bundle_of((target, runtime, "fp32")), content, None).latency_ms
+    assert [found.median, found.low, found.high] == pytest.approx([wanted.median, wanted.low, wanted.high], rel=SAME)
 
 
 @needs_library

@@ -47,6 +47,12 @@ def test_attention_is_eager_in_torch_where_transformers_has_no_fused_one():
         assert found.recipe.kernels.attention == "flash"
 
 
+def test_what_reads_pictures_is_said_not_to_be_counted():
+    sees, reads = (train_cost(name, "h100", gpus=8) for name in ("gemma-3-4b", "qwen3-8b"))
+    assert any("(0.42 B parameters)" in note and "alone is counted" in note for note in sees.notes)
+    assert not any("pictures" in note for note in reads.notes)
+
+
 @pytest.mark.parametrize(("board", "known"), [("mi300x", True), ("gaudi3", False), ("tpu-v5p", False)])
 def test_memory_on_a_runtime_that_nobody_measured_is_as_wide_as_in_inference(board, known):
     here, nvidia = (train_cost("llama-3.1-8b", name, gpus=8) for name in (board, "h200"))

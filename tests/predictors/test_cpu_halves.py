@@ -20,6 +20,7 @@ from perfpass.records.measured import journals
 from perfpass.training.inference import host_tables
 from perfpass.training.inference.cpu import machine
 from perfpass.training.memory.host_plans import size_of
+from small_quantised import convolutions_of_8_bits
 
 MODEL = "examples/resnet50.onnx"
 # How products run, and how long a batch of 32 takes over that in fp32: (least, most), in inference and in training.
@@ -209,3 +210,16 @@ def test_8_bits_on_a_cpu_say_how_they_run_and_their_bounds_hold_a_factor_of_two(
     assert found.latency_ms.median <= wide.latency_ms.median
     ours, theirs = (one.latency_ms.high / one.latency_ms.median for one in (found, wide))
     assert np.log(ours) >= 0.95 * np.hypot(np.log(theirs), np.log(2.0))
+
+
+@pytest.mark.parametrize(
+    ("runtime", "least", "most"), [("onnxruntime", 0.2, 0.5), ("torch", 0.7, 1.1), ("tvm", 0.7, 1.1)]
+)
+def test_convolutions_of_8_bits_take_as_long_as_in_fp32_where_no_runtime_was_timed_in_them(
+    tmp_path, runtime, least, most
+):
+    wide = perfpass.predict(_quantised(tmp_path)[0], "epyc-9654:4", runtime=runtime, calibration=False)
+    narrow = perfpass.predict(convolutions_of_8_bits(), "epyc-9654:4", runtime=runtime, calibration=False)
+    assert least <= narrow.latency_ms.median / wide.latency_ms.median <= most
+    said = any("none in 8 bits was timed" in reason for reason in narrow.support.reasons)
+    assert said == (runtime != "onnxruntime")

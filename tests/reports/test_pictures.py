@@ -20,7 +20,7 @@ from perfpass.report.layout import NARROW, WIDTH, Area, Words, fitted, placed
 from perfpass.report.nodes import module_of
 from perfpass.report.palette import ROLES, SERIES, THEMES, colour, tint
 from perfpass.report.picture import Picture
-from perfpass.text import size
+from perfpass.text import count, size
 from report_models import EXAMPLES
 
 RUN = ("roofline", "operators", "icicle", "flame", "memory", "mig", "intervals")
@@ -369,3 +369,8 @@ def test_a_step_is_called_one_where_its_time_and_energy_are_shown(vision, step):
 def test_a_record_of_a_thousand_samples_says_so_in_figures():
     record = {"model": "resnet50", "device": "t4", "precision": "fp16", "batch": 1024.0}
     assert interval_charts._short(record) == "resnet50, t4, fp16, b1024"
+
+
+def test_a_count_stands_apart_from_its_unit_with_and_without_a_prefix():
+    assert [count(n, "MAC") for n in (0, 1, 999, 1000, 4.1e9)] == ["0 MAC", "1 MAC", "999 MAC", "1 kMAC", "4.1 GMAC"]
+    assert [count(n) for n in (1, 4.1e9)] == ["1", "4.1 G"]

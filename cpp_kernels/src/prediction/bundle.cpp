@@ -174,6 +174,7 @@ CpuTime cpu_of(const Object& o, const Families& families) {
   t.pointwise = o.flags("pointwise", size), t.tiled = o.flags("tiled", size), t.strided = o.flags("strided", size);
   t.unscheduled = o.flags("unscheduled", size);
   t.functions = o.flags("functions", kOperators), t.folded = o.flags("folded", kOperators);
+  t.narrowed = o.flags("narrowed", kOperators);
   t.ragged_rows = o.flag("ragged_rows"), t.pixels = o.flag("pixels");
   const Object c = o.object("constants");
   t.tensors = c.number("tensors"), t.elementwise = c.number("elementwise"), t.weights = c.number("weights");

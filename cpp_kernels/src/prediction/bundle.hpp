@@ -48,7 +48,7 @@ struct CpuTime {
       attention_vector, vector, function, dense_8bit, conv_transpose;
   PerFamily rate;  // logarithm of the share of the peak
   Flags streamed, convolution, pointwise, tiled, strided, unscheduled;
-  Flags functions, folded;  // [operators]
+  Flags functions, folded, narrowed;  // [operators]
   bool ragged_rows, pixels;
   double tensors, elementwise, weights, memory, packing, issue, call, sets, inner, tile, ragged, cores, sync;  // constants
   double flops, clock_hz, memory_bytes_s, core_memory_bytes_s, cache_bytes, log_cores;

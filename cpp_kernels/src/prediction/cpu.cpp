@@ -54,8 +54,7 @@ std::vector<std::size_t> families_of(const CpuTime& t, const Families& families,
     if (t.functions[table.op[r]]) found[r] = t.function;
     const std::int64_t samples = std::max<std::int64_t>(table.m[r] / std::max<std::int64_t>(batch, 1), 1);
     if (t.ragged_rows && found[r] == t.conv1d && (samples & (samples - 1)) > 0) found[r] = t.conv1d_ragged;
-    const bool convolved = table.op[r] == kConvolved && found[r] != t.conv_depthwise;
-    if (table.op[r] == kEightBits || convolved) found[r] = t.dense_8bit;
+    if (t.narrowed[table.op[r]] && found[r] != t.conv_depthwise) found[r] = t.dense_8bit;
     if (table.op[r] == kTransposed) found[r] = t.conv_transpose;
   }
   return found;

@@ -59,8 +59,10 @@ class Roles {
       count += decided[i];
     }
     if (count > 0) {
-      g_.notes.push_back({std::to_string(count) +
-                          " arguments stand where operators have their parameters and are counted as weights"});
+      const char* said = count == 1
+                             ? " argument stands where operators have their parameters and is counted as a weight"
+                             : " arguments stand where operators have their parameters and are counted as weights";
+      g_.notes.push_back({std::to_string(count) + said});
     }
   }
 

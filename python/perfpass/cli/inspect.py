@@ -221,7 +221,7 @@ def _table(name: str, found: dict[str, Any]) -> str:
     ]
     lines = [
         f"{printable(name)}: {found['nodes']} nodes, {found['edges']} edges",
-        paragraph("work", f"{count(totals['macs'])}MAC, {count(totals['flops'])}FLOP"),
+        paragraph("work", f"{count(totals['macs'], 'MAC')}, {count(totals['flops'], 'FLOP')}"),
         paragraph("parameters", f"{count(totals['parameters'])} ({size(totals['weight_bytes'])})"),
         paragraph("traffic", f"{size(totals['bytes_read'])} read, {size(totals['bytes_written'])} written"),
         paragraph("memory", f"{size(plan['weight_bytes'])} weights, {size(plan['peak_activation_bytes'])} activations"),

@@ -43,7 +43,7 @@ def run(options: Any) -> int:
     print(f"{summary['device']}: {by_status}, {outcome.skipped} known, {outcome.elapsed_s:.0f} s")
     for precision, peak in summary["peak_flop_s"].items():
         ridge = summary["ridge_flop_per_byte"][precision]["memory"]
-        print(f"  {precision:<5} {count(peak)}FLOP/s, ridge at {digits(ridge)} FLOP per byte")
-    print(f"  memory {count(summary['memory_bytes_s'])}B/s, cache {count(summary['cache_bytes_s'])}B/s")
+        print(f"  {precision:<5} {count(peak, 'FLOP/s')}, ridge at {digits(ridge)} FLOP per byte")
+    print(f"  memory {count(summary['memory_bytes_s'], 'B/s')}, cache {count(summary['cache_bytes_s'], 'B/s')}")
     print("\n".join(f"  {path}" for path in paths))
     return 0

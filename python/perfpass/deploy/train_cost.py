@@ -282,11 +282,16 @@ def train_cost(
         found.step_s, found.power_w, steps, board, gpus,
         region=region, carbon_intensity=carbon_intensity, pue=pue, price_table=price_table,
     )  # fmt: skip
-    plain = (_FUSED,) if gpus == 1 and recipe.adapter is None else ()
-    strange = () if by_pytorchs_allocator(board) else (_OTHER_ALLOCATOR,)
+    told = {
+        _FUSED: gpus == 1 and recipe.adapter is None,
+        _OTHER_ALLOCATOR: not by_pytorchs_allocator(board),
+        _TOWERS.format(read.beside / 1e9): read.beside > 0,
+        _EAGER: eager,
+    }
     notes = (
         *(*length_note(read, sequence), *corrected, *(_UNSURE[name] for name in found.why)),
-        *(*plain, *strange, *((_EAGER,) if eager else ()), *_uncounted(recipe, framework), *_kept(found), *cost.notes),
+        *(said for said, holds in told.items() if holds),
+        *(*_uncounted(recipe, framework), *_kept(found), *cost.notes),
     )
     return TrainCost(
         model=read.name,
@@ -339,6 +344,10 @@ _FUSED = (
 _OTHER_ALLOCATOR = (
     "no framework's memory was measured on it, whose runtime is not PyTorch's for CUDA or ROCm: what a step makes "
     "beside weights, gradients and states may be 0.85 to 1.7 of what is counted"
+)
+_TOWERS = (
+    "the language model alone is counted: what reads pictures or sound beside it ({:.2f} B parameters) is loaded by "
+    "transformers, too, and takes time and memory of its own where it is trained or fed"
 )
 _EAGER = (
     "transformers multiplies, masks and multiplies again where no other attention is asked of it for this model: its "

@@ -98,13 +98,20 @@ _HIDDEN_MULTIPLE, _WIDTH_MULTIPLE, _MARLIN_WIDTH_MULTIPLE = 256, 256, 128
 
 @dataclass(frozen=True)
 class Beside:
-    """Bytes on one GPU beside a model and its cache: held always (draft models, adapters), and for each sequence."""
+    """Bytes on one GPU beside a model and its cache: held always (draft models, adapters), and for each sequence;
+    ``towers``: whether requests pass the model's own, so that no setting leaves them out.
+    """
 
     weights_bytes: float = 0.0
     sequence_bytes: float = 0.0
+    towers: bool = False
 
     def __add__(self, other: Beside) -> Beside:
-        return Beside(self.weights_bytes + other.weights_bytes, self.sequence_bytes + other.sequence_bytes)
+        return Beside(
+            self.weights_bytes + other.weights_bytes,
+            self.sequence_bytes + other.sequence_bytes,
+            self.towers or other.towers,
+        )
 
 
 NOTHING = Beside()
@@ -292,7 +299,8 @@ def plan(
 
     short = min(CHUNK_LOW_TOKENS, tokens)
     # A server can be told to leave towers out (vLLM's --language-model-only).
-    least_weights = weight_bytes(model, split, quantization, sizes=LEAST_BYTES, towers=False) + beside.weights_bytes
+    least_weights = weight_bytes(model, split, quantization, sizes=LEAST_BYTES, towers=beside.towers)
+    least_weights += beside.weights_bytes
     least = least_weights + RUNTIME_LOW_BYTES
     least += workspace_bytes(model, split, short, element_bytes=quantization.activation_bytes)
     whole = whole_bytes(device, MOST_UTILIZATION)

@@ -75,7 +75,7 @@ def roofline(nodes: Nodes) -> Chart:
         r, share = int(shown[i]), float(ms[shown[i]] / whole)
         label, kind = nodes.name[int(example[r])], OPERATOR_CLASSES[int(table.op_class[r])]
         times = f"{digits(many[r])} x " if many[r] != 1 else ""
-        tip = f"{times}{OPERATORS[int(table.op[r])]}, {label}: {digits(ms[r])} ms, {count(rate[i])}FLOP/s"
+        tip = f"{times}{OPERATORS[int(table.op[r])]}, {label}: {digits(ms[r])} ms, {count(rate[i], 'FLOP/s')}"
         by_class.setdefault(kind, []).append(Dot(float(intensity[i]), float(rate[i]), share, tip))
         figures = (digits(many[r]), digits(ms[r]), digits(intensity[i]), count(rate[i]), f"{share:.1%}")
         rows.append((label, kind, *figures))
@@ -97,7 +97,7 @@ def roofline(nodes: Nodes) -> Chart:
         colour, shape = class_colour(kind), class_shape(kind)
         marks.append(Dots(tuple(by_class[kind]), colour, shape, _class_label(kind)))
     if len(reached) == 3:
-        tip = f"whole {'forward pass' if training else 'run'}: {count(reached[1])}FLOP/s"
+        tip = f"whole {'forward pass' if training else 'run'}: {count(reached[1], 'FLOP/s')}"
         marks.append(
             Whisker(middle, reached[0], reached[1], reached[2], "ink", tip, "the whole run, 90 % interval", True)
         )
@@ -107,7 +107,7 @@ def roofline(nodes: Nodes) -> Chart:
         f"Each point is a kind of operator, its area the share of the time, at the rate that its predicted time means. "
         f"{above:.0%} of the time is in operators right of the ridge, which arithmetic bounds; {idle:.0%} is in "
         "operators without arithmetic, which have no point. The whole reaches "
-        f"{count(reached[len(reached) // 2])}FLOP/s of {count(max(roofs.values()))}FLOP/s."
+        f"{count(reached[len(reached) // 2], 'FLOP/s')} of {count(max(roofs.values()), 'FLOP/s')}."
         + (" Of the training step the forward pass is shown." if training else "")
     )
     head = ("operator", "class", "runs", "ms", "FLOP/byte", "FLOP/s", "share")
@@ -135,10 +135,12 @@ def _roof_marks(roofs: dict[str, float], bandwidth: float, x: Axis, y: Axis) -> 
     highest = max(roofs.values())
     start = max(x.low, y.low / bandwidth)
     yield Line(((start, start * bandwidth), (highest / bandwidth, highest)), "soft", width=1.5)
-    yield Note(start, start * bandwidth, f"memory {count(bandwidth)}B/s", stands="below")
+    yield Note(start, start * bandwidth, f"memory {count(bandwidth, 'B/s')}", stands="below")
     for name, peak in roofs.items():
         yield Line(((peak / bandwidth, peak), (x.high, peak)), "soft", width=1.5, dashed=peak != highest)
-        yield Note(x.high, peak, f"{name} {count(peak)}FLOP/s", "end", stands="above" if peak == highest else "below")
+        yield Note(
+            x.high, peak, f"{name} {count(peak, 'FLOP/s')}", "end", stands="above" if peak == highest else "below"
+        )
 
 
 def operators(prediction: Any) -> Chart:

@@ -118,7 +118,7 @@ def _label_roofs(axes: Any, peaks: dict[str, float], right: float) -> None:
     while ordered:
         near = [item for item in ordered if item[1] < _NEAR * ordered[0][1]]
         ordered = ordered[len(near) :]
-        text = ", ".join(f"{precision} {count(float(f'{peak:.3g}'))}FLOP/s" for precision, peak in near)
+        text = ", ".join(f"{precision} {count(float(f'{peak:.3g}'), 'FLOP/s')}" for precision, peak in near)
         colour = _COLOURS[near[0][0]] if len(near) == 1 else "black"
         axes.annotate(
             text,
@@ -151,7 +151,7 @@ def _label_slopes(axes: Any, summary: dict[str, Any], left: float, bottom: float
         begin, end = math.log10(max(left, bottom / rate)), math.log10(max(lowest / rate, left))
         start = 10 ** (begin + (0.3 if name == "memory" else 0.05) * (end - begin))
         axes.annotate(
-            f"{name} {count(float(f'{rate:.3g}'))}B/s",
+            f"{name} {count(float(f'{rate:.3g}'), 'B/s')}",
             (start, start * rate),
             xytext=(0, offset),
             textcoords="offset points",
@@ -236,19 +236,20 @@ def table(summary: dict[str, Any]) -> str:
     ]
     for precision, peak in summary["peak_flop_s"].items():
         ridge = summary["ridge_flop_per_byte"][precision]
-        gemm = count(summary["gemm_flop_s"].get(precision, 0))
+        gemm = count(summary["gemm_flop_s"].get(precision, 0), "FLOP/s")
         lines.append(
-            f"| {precision} | {count(peak)}FLOP/s | {gemm}FLOP/s | {digits(ridge['memory'])} FLOP/B "
+            f"| {precision} | {count(peak, 'FLOP/s')} | {gemm} | {digits(ridge['memory'])} FLOP/B "
             f"| {digits(ridge['cache'])} FLOP/B |"
         )
     lines += [
         "",
-        f"Memory {count(summary['memory_bytes_s'])}B/s, fastest cache {count(summary['cache_bytes_s'])}B/s.",
+        f"Memory {count(summary['memory_bytes_s'], 'B/s')}, fastest cache {count(summary['cache_bytes_s'], 'B/s')}.",
         "",
     ]
     lines += ["## Bandwidth by footprint", "", "| operator | footprint | bandwidth |", "|---|---:|---:|"]
     lines += [
-        f"| {r['operator']} | {size(r['footprint_bytes'])} | {count(r['bytes_s'])}B/s |" for r in summary["bandwidth"]
+        f"| {r['operator']} | {size(r['footprint_bytes'])} | {count(r['bytes_s'], 'B/s')} |"
+        for r in summary["bandwidth"]
     ]
     for group in _MARKERS:
         chosen = [p for p in summary["points"] if p["group"] == group]

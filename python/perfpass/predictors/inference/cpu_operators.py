@@ -131,8 +131,8 @@ def families(tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:
     Products with one row a sample (``batch`` [N]) or one column are "vector"; convolutions are "conv1d" where no kernel
     of the graph is a square of an odd side, and some are of an odd length that is none or all are of one tap
     ("conv1d_ragged" in TVM, whose schedule makes a vector of the whole row, where that is no power of two).
-    "dense_8bit" are products in 8 bits, and convolutions but depthwise ones, which ONNX Runtime makes such products of
-    (im2col).
+    "dense_8bit" are products in 8 bits in ONNX Runtime, and convolutions but depthwise ones, which it makes such
+    products of (im2col); other runtimes, of which none was timed so, are told those of single precision.
     """
     table = tables.table
     found = operators.families(table, way)
@@ -161,8 +161,13 @@ def in_8_bits(op: np.ndarray, family: np.ndarray, way: Way) -> np.ndarray:
     """[R] whether operators multiply matrices in 8 bits as ONNX Runtime was timed to: those of a quantised file, and in
     int8 all products.
     """
-    quantised = np.isin(op, EIGHT_BITS) & (family != FAMILY["conv_depthwise"])
+    quantised = np.isin(op, _narrowed(way)) & (family != FAMILY["conv_depthwise"])
     return quantised | (np.isin(family, _NARROWED) & (way.precision == "int8") & (way.runtime == _TIMED_IN_8_BITS))
+
+
+def _narrowed(way: Way) -> list[int]:
+    """Operators of a quantised file that are "dense_8bit", but for depthwise convolutions."""
+    return EIGHT_BITS if way.runtime == _TIMED_IN_8_BITS else []
 
 
 def work(tables: Tables, batch: np.ndarray, way: Way, widened: np.ndarray | float | None = None) -> Work:
@@ -361,6 +366,7 @@ class CpuTimes:
             "unscheduled": np.isin(FAMILIES, unscheduled),
             "functions": np.isin(operators_of, _FUNCTIONS),
             "folded": np.isin(operators_of, _FOLDED if _folds(way) else []),
+            "narrowed": np.isin(operators_of, _narrowed(way)),
             "ragged_rows": way.runtime == "tvm",
             "pixels": way.runtime == "relax",
             "flops": way.device.peak_flops["fp32"] / max(way.device.sm_count, 1),

@@ -1,6 +1,6 @@
 """Images in prompts as a transformation of a load: the tower's pass before each prefill.
 
-Its weights are loaded whether or not there are images (`perfpass.llm.towers`).
+Its weights are loaded whether or not there are images (`perfpass.llm.towers`); with them no setting leaves them out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from perfpass.errors import ArgumentError
 from perfpass.llm.costs import Parallelism, Quantization
-from perfpass.llm.memory import NOTHING
+from perfpass.llm.memory import Beside
 from perfpass.llm.serving import check_split, usable
 from perfpass.llm.vision import Images
 from perfpass.predictors.switches.load import Change, Deployment, Load
@@ -42,7 +42,7 @@ def look(deployment: Deployment, load: Load, images: Images) -> Change:
     return Change(
         replace(load, busy_s=load.busy_s + seconds),
         said,
-        NOTHING,
+        Beside(towers=images.count > 0),
         _SPREAD if images.count else 0.0,
         "no record has images: the tower is taken as a prefill of its size" if images.count else "",
         {"images": images.count, "prompt_tokens": images.tokens, "encoder_ms": 1e3 * seconds},

@@ -168,7 +168,7 @@ def _nodes(nodes: Nodes) -> Block:
     for i in order[nodes.ms[order] > 0].tolist():
         moved = int(costs.bytes_read[i]) + int(costs.bytes_written[i])
         figures = (digits(float(nodes.ms[i])), f"{nodes.ms[i] / total:.2%}")
-        work = (Cell(f"{count(int(costs.flops[i]))}FLOP", float(costs.flops[i])), Cell(size(moved), float(moved)))
+        work = (Cell(count(int(costs.flops[i]), "FLOP"), float(costs.flops[i])), Cell(size(moved), float(moved)))
         rows.append((nodes.name[i], OPERATORS[int(nodes.run.graph.op[i])], *figures, *work))
     return table(
         "Nodes, the longest first, by their names in the model",
