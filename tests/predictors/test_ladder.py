@@ -51,7 +51,7 @@ def test_sizes_on_two_sides_of_a_rung_are_in_order_whatever_was_found_there(rows
 
 @given(
     steps(3, 3),
-    st.lists(st.integers(1, 1 << 12), min_size=2, max_size=2),
+    st.lists(st.integers(1, 1 << 14), min_size=2, max_size=2),
     st.lists(st.floats(0, 3), min_size=6, max_size=6),
     st.integers(0, 2),
 )
@@ -67,7 +67,8 @@ def test_bounds_never_fall_whatever_was_found_and_however_wide_it_is(rows, sizes
         found.append([float(np.log(one[name][0])) for name in ("low_s", "median_s", "high_s")])
         assert found[-1] == sorted(found[-1])
     (least, middle, most), above = found
-    assert least <= above[0] + 1e-9 and most <= above[2] + 1e-9
+    if small <= ladder.RUNGS[-1]:  # beyond the last rung widths are their own
+        assert least <= above[0] + 1e-9 and most <= above[2] + 1e-9
     # A size on a rung is asked of the rung by callers; here it is held between its neighbours all the same.
     if any(small < rung < large for rung in ladder.RUNGS):
         assert middle <= above[1] + 1e-9
