@@ -130,7 +130,7 @@ RESNET = str(Path(__file__).resolve().parents[2] / "examples" / "resnet50.onnx")
 
 
 def test_a_ratio_is_wider_by_what_operators_that_nothing_was_learned_of_hand_over():
-    # At a rung of batches, where bounds are those of the causes alone (at 32 they were just half of those apart, 0.4999).
+    # At a rung of batches, where bounds are those of the causes alone (at 32 it was 0.4999 of those apart).
     networks = [RESNET, *(with_operators(RESNET, "Erf", count) for count in (1, 5, 40))]
     old, *strange = (perfpass.predict(one, "a10", batch=16) for one in networks)
     few, some, many = (ratios(perfpass.diff(RESNET, one, "a10", batch=16))["a10", "latency"] for one in networks[1:])
