@@ -3,7 +3,7 @@
 Trees know no order: between two batch sizes their correction may fall by more than the work grows. So the time is
 worked out on a ladder of batch sizes that is the same whatever is asked, made monotone there (isotonic regression), and
 what is asked is held between the rungs below and above it. Of two batch sizes with a rung on or between them, the
-larger never takes less time. Bounds are read between the rungs, and so do not fall at all.
+larger never takes less time; those between two neighbouring rungs lie within the same bounds.
 """
 
 from __future__ import annotations
@@ -63,33 +63,22 @@ def held(asked: np.ndarray, batch: np.ndarray, rungs: np.ndarray) -> np.ndarray:
     return np.minimum(np.maximum(asked, rungs[every, below]), upper)
 
 
-def seconds(found: np.ndarray, low: np.ndarray, high: np.ndarray, batch: np.ndarray) -> dict[str, np.ndarray]:
-    """[N] median and bounds of the time at ``batch`` [N].
+def seconds(
+    asked: np.ndarray, rungs: np.ndarray, low: np.ndarray, high: np.ndarray, batch: np.ndarray
+) -> dict[str, np.ndarray]:
+    """[N] median and bounds of the time at ``batch`` [N], from log seconds there and on the rungs.
 
-    ``found``, ``low`` and ``high`` [N, K + 1 or more]: log seconds and their log bounds, on the K rungs and in the last
-    column at ``batch``. A larger batch takes no less time, so that its upper bound holds for a smaller one too, and the
-    lower bound of a smaller one for it: on the rungs both bounds are nondecreasing so. Between them they are linear in
-    logarithms, whatever the width at what is asked, which may shrink faster than the time grows, and the median is held
-    within them. Beyond the rungs the width is its own. Batches that were measured are no rungs: a board of few records
-    would have others than a board of none, and be told wider for having been measured.
+    ``low`` and ``high``: log bounds on the rungs, and in the last column there. A larger batch takes no less time, so
+    that its upper bound holds for a smaller one too, and the lower bound of a smaller one for it: on the rungs both
+    bounds are nondecreasing so, and what is asked is held between them as the median is, also where its own width
+    shrinks faster than its time grows.
     """
-    steps = len(RUNGS)
-    rungs = isotonic(found[:, :steps])
-    median = held(found[:, -1], batch, rungs)
+    steps = rungs.shape[1]
+    median = held(asked, batch, rungs)
     under = np.maximum.accumulate(rungs + low[:, :steps], axis=1)
     over = np.minimum.accumulate((rungs + high[:, :steps])[:, ::-1], axis=1)[:, ::-1]
-    beyond = batch > RUNGS[-1]
-    least = np.where(beyond, np.maximum(median + low[:, -1], under[:, -1]), _between(under, batch))
-    most = np.where(beyond, np.maximum(median + high[:, -1], over[:, -1]), _between(over, batch))
-    median = np.clip(median, least, most)
-    return {"median_s": np.exp(median), "low_s": np.exp(least), "high_s": np.exp(most)}
-
-
-def _between(values: np.ndarray, batch: np.ndarray) -> np.ndarray:
-    """[N] ``values`` [N, K] of the rungs at ``batch`` [N], linear in its logarithm."""
-    below = np.clip(RUNGS.searchsorted(batch, side="right") - 1, 0, len(RUNGS) - 2)
-    start, end = np.log(RUNGS[below]), np.log(RUNGS[below + 1])
-    share = np.clip((np.log(batch) - start) / (end - start), 0.0, 1.0)
-    every = np.arange(len(batch))
-    lower, upper = values[every, below], values[every, below + 1]
-    return np.asarray(lower + share * (upper - lower))
+    return {
+        "median_s": np.exp(median),
+        "low_s": np.exp(np.minimum(held(median + low[:, -1], batch, under), median)),
+        "high_s": np.exp(np.maximum(held(median + high[:, -1], batch, over), median)),
+    }

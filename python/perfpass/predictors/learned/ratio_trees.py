@@ -215,8 +215,8 @@ class RatioTrees(ABC):
 
         The time is nondecreasing in the batch and in what a slice has of its GPU: the trees' correction is that of the
         whole GPU at the nearest batch that was measured, and the roofline tells what is beyond, and what a slice lacks.
-        Between the rungs of a ladder of batch sizes it is held to what is monotone on them, and its bounds are read
-        between theirs (learned/ladder.py).
+        Between the rungs of a ladder of batch sizes it is held to what is monotone on them (learned/ladder.py), and so
+        are its bounds.
         """
         whole = self.whole(way)
         least, most = self._recorded.batches(whole)
@@ -238,6 +238,7 @@ class RatioTrees(ABC):
         beside = self._issued_beside(vectors, way).reshape(sizes.shape)
         by_trees = self._log_seconds(vectors.base_s, learned, issue, beside, way)
         seconds, handed_over = self._beyond_trees(by_trees, kinds, networks, way, distance)
+        rungs = ladder.isotonic(seconds[:, : len(ladder.RUNGS)])
         issue = issue * np.exp(beside)
         lacking = partial(self._lacking, tables, sizes / batch[:, None], sizes, kinds)
         lacks = lacking(way, distance, issue)
@@ -259,7 +260,7 @@ class RatioTrees(ABC):
         found = {
             "features": features,
             "base_s": vectors.base_s[asked],
-            **ladder.seconds(seconds, low, high, batch),
+            **ladder.seconds(seconds[:, -1], rungs, low, high, batch),
             "compute_s": sums.compute[asked].sum(axis=1),
             "memory_s": sums.memory[asked].sum(axis=1),
             "group_s": sums.seconds[asked],
