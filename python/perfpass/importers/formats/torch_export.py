@@ -267,6 +267,8 @@ class _Run:
             elif kind in ("parameter", "buffer", "tensor_constant"):
                 name = what["arg"]["name"]
                 full = what.get(f"{kind}_name") or name
+                if not isinstance(full, str):
+                    raise FormatError(f"a {kind} of the program has the name {full!r:.80}; save it again")
                 entry = program.same.get(full, full)
                 sizes = self._sizes(name)
                 if entry not in stored or tuple(stored[entry].shape) != tuple(sizes):
