@@ -23,7 +23,7 @@ _AMX_BF16_PER_CYCLE = 2048
 _AMX_INT8_PER_CYCLE = 4096
 # 8 bits over fp32 of a CPU with fused multiply-adds and without VNNI, as of those in the catalogue: vpmaddubsw and
 # vpmaddwd take the two units for four times the numbers, their sums another one.
-_INT8_ALONE = {"fma": 2.0, "avx512f": 2.0}
+_INT8_ALONE = 2.0
 
 
 def host(root: Path = Path("/")) -> Device:
@@ -48,6 +48,7 @@ def host(root: Path = Path("/")) -> Device:
     l2, l3 = _caches(root, len(processors), cores)
 
     vector, per_cycle = next(((flag, flop) for flag, flop in _FP32_PER_CYCLE if flag in flags), ("scalar", 4))
+    narrow_int8 = _INT8_ALONE if vector in ("fma", "avx512f") else 1.0
     halved = vector == "avx512f" and _halves_avx512(first)
     if halved:
         per_cycle = dict(_FP32_PER_CYCLE)["fma"]
@@ -60,7 +61,7 @@ def host(root: Path = Path("/")) -> Device:
         "bf16": _AMX_BF16_PER_CYCLE * cores * clock if "amx_bf16" in flags else rate * narrow_bf16,
         "int8": _AMX_INT8_PER_CYCLE * cores * clock
         if "amx_int8" in flags
-        else rate * (4.0 if {"avx512_vnni", "avx_vnni", "asimddp"} & flags else _INT8_ALONE.get(vector, 1.0)),
+        else rate * (4.0 if {"avx512_vnni", "avx_vnni", "asimddp"} & flags else narrow_int8),
     }
     # Two to twelve memory channels of 20 to 40 GB/s, growing with the number of cores; at least dual-channel DDR4.
     bandwidth = min(max(40e9, 8e9 * cores), 500e9)

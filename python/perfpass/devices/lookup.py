@@ -28,8 +28,9 @@ from perfpass.devices.toml_file import HOST_NAMES, read
 from perfpass.errors import ArgumentError, DeviceError
 
 _MIG_SUFFIX = r"(?i)^(?P<parent>.+?)(?:[:/]|\s+MIG\s+)(?P<profile>\d+g\.\S+)$"
+# A name that asks for the cores of what has a GPU of its name, too.
+_OF_CORES = r"[\w)][ _-](?:cpu|processor)(?: cores)?\s*$"
 # A CPU and how many threads a runtime has there: "cpu:16", "EPYC 9654:32 threads".
-_OF_CORES = r"[\w)][ _-](?:cpu|processor)(?: cores)?\s*$"  # of what else has a GPU of its name
 _THREADS_SUFFIX = r"(?i)^(?P<cpu>.+?):(?P<threads>\d{1,4})\s*(?:t|threads?|c|cores?)?$"
 # A name that asks for a slice and does not say which.
 _EMPTY_PROFILE = r"(?i)^[\W_]*[:/]|[:/][\W_]*$|\bMIG[\W_]*$"

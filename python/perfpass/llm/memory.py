@@ -377,7 +377,7 @@ def alone(
 
 
 def _share(runtime: str, device: Device, gpus: int, version: str = "") -> float:
-    """What counts a plan's usual sequences: the share that vLLM fills by itself, of the others `UTILIZATION`."""
+    """The share of a board that a plan's sequences may fill: vLLM's own default, of the others `UTILIZATION`."""
     return default_share(runtime, device, gpus, version) if runtime == "vllm" else UTILIZATION
 
 

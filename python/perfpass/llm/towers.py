@@ -53,14 +53,13 @@ def _towers(content: Mapping[str, Any]) -> Iterator[tuple[str, int | None]]:
     for kind, keys in _KINDS.items():
         stated = next((content[key] for key in keys if isinstance(content.get(key), Mapping) and content[key]), None)
         if stated is not None:
-            yield kind, _known(content) if kind == "pictures" else _counted(stated, "")
+            yield kind, _pictures(content, stated) if kind == "pictures" else _counted(stated, "")
 
 
-def _known(content: Mapping[str, Any]) -> int | None:
+def _pictures(content: Mapping[str, Any], stated: Mapping[str, Any]) -> int | None:
     try:
         return vision(content).parameters
     except UnsupportedError:
-        stated = next(content[key] for key in _KINDS["pictures"] if isinstance(content.get(key), Mapping))
         return _counted(stated, str(content.get("model_type")))
 
 
