@@ -66,7 +66,6 @@ class PERFPASS_API TreeEnsemble {
   void append_tree(const std::vector<Split>& splits);
   static const Node* next(const Node* nodes, const Node& node, const float* row) noexcept;
   void add_rows(const float* x, std::size_t rows, double* sums) const noexcept;
-  double add_row(const float* x) const noexcept;
 
   std::size_t features_ = 0;
   double base_score_ = 0.0;

@@ -295,43 +295,27 @@ inline const TreeEnsemble::Node* TreeEnsemble::next(const Node* nodes, const Nod
   return nodes + node.child + (node.step & ~(below | (missing & node.default_left)));
 }
 
-/// Many rows, tree by tree: a tree stays in the cache, and the walks of some rows overlap.
+/// Some trees at a time, which stay in the cache while all rows pass: of each row their walks overlap, since they wait
+/// for memory, and their leaves are added in the order of the trees.
 void TreeEnsemble::add_rows(const float* x, std::size_t rows, double* sums) const noexcept {
   const Node* nodes = nodes_.data();
-  for (const Tree& tree : trees_) {
-    for (std::size_t first = 0; first < rows; first += kWalks) {
-      std::array<const Node*, kWalks> at;
-      std::array<const float*, kWalks> row;
-      for (std::size_t w = 0; w < kWalks; ++w) {
-        at[w] = nodes + tree.root;
-        row[w] = x + std::min(first + w, rows - 1) * features_;
-      }
-      for (std::int32_t step = 0; step < tree.depth; ++step) {
-        for (std::size_t w = 0; w < kWalks; ++w) at[w] = next(nodes, *at[w], row[w]);
-      }
-      for (std::size_t w = 0; w < kWalks && first + w < rows; ++w) sums[first + w] += at[w]->threshold;
-    }
-  }
-}
-
-/// One row: the walks of some trees overlap; their leaves are added in the order of the trees, as for many rows.
-double TreeEnsemble::add_row(const float* x) const noexcept {
-  const Node* nodes = nodes_.data();
-  double sum = base_score_;
   for (std::size_t first = 0; first < trees_.size(); first += kWalks) {
-    std::array<const Node*, kWalks> at;
+    std::array<const Node*, kWalks> root;
     std::int32_t depth = 0;
     for (std::size_t w = 0; w < kWalks; ++w) {
       const Tree& tree = trees_[std::min(first + w, trees_.size() - 1)];
-      at[w] = nodes + tree.root;
+      root[w] = nodes + tree.root;
       depth = std::max(depth, tree.depth);
     }
-    for (std::int32_t step = 0; step < depth; ++step) {
-      for (std::size_t w = 0; w < kWalks; ++w) at[w] = next(nodes, *at[w], x);
+    for (std::size_t i = 0; i < rows; ++i) {
+      const float* row = x + i * features_;
+      std::array<const Node*, kWalks> at = root;
+      for (std::int32_t step = 0; step < depth; ++step) {
+        for (std::size_t w = 0; w < kWalks; ++w) at[w] = next(nodes, *at[w], row);
+      }
+      for (std::size_t w = 0; w < kWalks && first + w < trees_.size(); ++w) sums[i] += at[w]->threshold;
     }
-    for (std::size_t w = 0; w < kWalks && first + w < trees_.size(); ++w) sum += at[w]->threshold;
   }
-  return sum;
 }
 
 std::vector<float> TreeEnsemble::predict(std::span<const float> x, std::size_t rows, std::size_t columns,
@@ -345,12 +329,8 @@ std::vector<float> TreeEnsemble::predict(std::span<const float> x, std::size_t r
     const std::size_t first = part * kRowsAtOnce, count = std::min(rows - first, kRowsAtOnce);
     const float* start = x.data() + first * features_;
     std::array<double, kRowsAtOnce> sums;
-    if (count < kWalks) {
-      for (std::size_t i = 0; i < count; ++i) sums[i] = add_row(start + i * features_);
-    } else {
-      sums.fill(base_score_);
-      add_rows(start, count, sums.data());
-    }
+    sums.fill(base_score_);
+    add_rows(start, count, sums.data());
     for (std::size_t i = 0; i < count; ++i) out[first + i] = static_cast<float>(sums[i]);
   });
   return out;
