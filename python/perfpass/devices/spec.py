@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from perfpass.errors import DeviceError
@@ -101,7 +102,7 @@ class Device:
         """The memory without check bits that lie in it: one byte in 16 (`INLINE_ECC_SHARE`)."""
         return self.memory_bytes - int(INLINE_ECC_SHARE * self.memory_bytes) * self.inline_ecc
 
-    @property
+    @cached_property
     def unread(self) -> str:
         """Which figures were read in no source, as a reason for less support; empty where all were or are derived."""
         figures = [figure for figure, title in self.sources.items() if title.startswith(UNREAD)]

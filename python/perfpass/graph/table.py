@@ -124,7 +124,7 @@ class Tables:
 
     def sums(self, values: np.ndarray) -> np.ndarray:
         """[N] sums of ``values`` [R]."""
-        return np.bincount(self.graph, values, len(self))
+        return np.bincount(self.graph, values, len(self.offset) - 1)
 
     def most(self, values: np.ndarray) -> np.ndarray:
         """[N] largest of ``values`` [R], and at least 0."""
@@ -144,7 +144,7 @@ class Tables:
 
     def by_keys(self, values: np.ndarray, keys: np.ndarray, groups: int) -> np.ndarray:
         """[N, groups] sums of ``values`` [R] by `keys`."""
-        number = len(self)
+        number = len(self.offset) - 1
         return np.bincount(keys, values, number * groups).reshape(number, groups)
 
     def weighted_by_keys(self, values: np.ndarray, weights: np.ndarray, keys: np.ndarray, groups: int) -> np.ndarray:

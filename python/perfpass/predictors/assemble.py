@@ -6,7 +6,7 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from perfpass.predictors import loads, quantisation, registry
 from perfpass.predictors import sparsity as sparse
 from perfpass.predictors.breakdown import TOP_OPERATORS, breakdown
 from perfpass.predictors.decided import decided
-from perfpass.predictors.estimate import Bounds, Estimate, PlannedRun, Run
+from perfpass.predictors.estimate import Estimate, PlannedRun, Run
 from perfpass.predictors.inference.fusion import as_run
 from perfpass.predictors.judged import judged
 from perfpass.predictors.lane import UNITS, Lane, level_of_graphs
@@ -134,12 +134,7 @@ def predict(
 
         return loads.held(answer(graph, batch, device, **how), graph.assumed, loaded)
 
-    @cache
-    def at() -> AtBatch:
-        from perfpass.predictors.remedies import AtBatch
-
-        return AtBatch(graph, lambda size: load(model, batch=size, assume=assume, **source))
-
+    at: AtBatch | None = None
     own = batch
 
     def memory(*, device: Device | None = None, batch: int | None = None, precision: str | None = None) -> Interval:
@@ -147,14 +142,21 @@ def predict(
         if recorded and (device is not None or itself):  # takes seconds, and hardly differs between boards
             return found.memory.in_use
         on, changed = device or target, how if precision is None else {**how, "precision": precision}
-        size, other = (own, graph) if batch is None else (batch, at()(batch))
+        size, other = own, graph
+        if batch is not None:
+            nonlocal at
+            if at is None:
+                from perfpass.predictors.remedies import AtBatch
+
+                at = AtBatch(graph, lambda size: load(model, batch=size, assume=assume, **source))
+            size, other = batch, at(batch)
         planned = _in_use(other, on, size, changed)
         return answer(other, size, on, **changed).memory.in_use if planned is None else planned
 
     asked = _asked(graph, target, batch, how, name)
     with kept(asked):
         found = usual(target)
-        found = replace(judged(found, target, memory, batch_is_free=True), asked=asked)
+        found = judged(found, target, memory, batch_is_free=True, asked=asked)
         # A step's memory is recorded anew on each device, which takes seconds.
         found = decided(found, target, limits, None if recorded else usual)
     return replace(found, support=_with(found.support, stored)) if stored else found
@@ -260,7 +262,7 @@ def predict_graph(
         found = _predicted(graph, target, batch=batch, **how)
         if mode == "training":
             found = _corrected_step(found, target, "", calibration)
-        found = replace(judged(found, target, memory, batch_is_free=False), asked=asked)
+        found = judged(found, target, memory, batch_is_free=False, asked=asked)
         return decided(found, target, limits, lambda instance: _predicted(graph, instance, batch=batch, **how))
 
 
@@ -515,8 +517,9 @@ def _read(graph: OpGraph) -> dict[str, Any]:
 
 def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph, precision: str) -> Support:
     reasons, time = (*told_otherwise(graph, precision), *_reasons(estimate, graph)), estimate.latency_ms
-    if Bounds.of(time).level[0] > SUPPORT_LEVELS.index(estimate.support.level):
-        by = f", mostly by {', '.join(estimate.wide_by)}" if estimate.wide_by else ""
+    if estimate.arrays().latency_ms.level[0] > SUPPORT_LEVELS.index(estimate.support.level):
+        causes = estimate.wide_by()
+        by = f", mostly by {', '.join(causes)}" if causes else ""
         reasons = (
             *reasons,
             f"the bounds of the time are a factor of {width_words.factor(time.high / time.low)} apart{by}",

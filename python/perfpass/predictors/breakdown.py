@@ -30,7 +30,7 @@ def breakdown(run: Run, estimate: Estimate) -> dict[str, Any]:
         "latency_ms": {OPERATOR_CLASSES[c]: float(per_class[c]) for c in order},
         **_of_networks(run, estimate),
         "memory_bytes": _memory(run, estimate),
-        "operators": [_operator(graph, table, int(row), float(estimate.row_ms[row])) for row in rows],
+        "operators": _operators(graph, table, rows, estimate.row_ms),
         "peak": _peak(graph, run.plan),
     }
 
@@ -56,35 +56,45 @@ def _memory(run: Run, estimate: Estimate) -> dict[str, float]:
     return {**parts, "cache": cache}
 
 
-def _operator(graph: OpGraph, table: OperatorTable, row: int, milliseconds: float) -> dict[str, Any]:
-    """One row of the operator table, named after its first node."""
-    node = int(table.first_node[row])
-    outputs = [int(t) for t in graph.node_outputs(node) if t >= 0]
-    return {
-        "operator": OPERATORS[int(table.op[row])],
-        "source_operator": graph.source_op_name(node),
-        "example": graph.label(node),
-        "output_shape": list(graph.shape(outputs[0])) if outputs else [],
-        "count": float(table.count[row]),
-        "macs": int(table.macs[row]),
-        "ms": milliseconds,
-    }
+def _operators(graph: OpGraph, table: OperatorTable, rows: np.ndarray, row_ms: np.ndarray) -> list[dict[str, Any]]:
+    """Some rows of the operator table, each named after its first node."""
+    core, nodes = graph.core, table.first_node[rows]
+    first, last = (core.output_offset[at].tolist() for at in (nodes, nodes + 1))
+    outputs = core.outputs
+    columns = (table.op, table.count, table.macs, row_ms)
+    shown = zip(nodes.tolist(), first, last, *(column[rows].tolist() for column in columns), strict=True)
+    found = []
+    for node, begin, end, op, count, macs, milliseconds in shown:
+        written = next((t for t in outputs[begin:end].tolist() if t >= 0), None)
+        found.append(
+            {
+                "operator": OPERATORS[op],
+                "source_operator": core.source_op_name(node),
+                "example": graph.label(node),
+                "output_shape": [] if written is None else list(core.shape(written)),
+                "count": float(count),
+                "macs": macs,
+                "ms": milliseconds,
+            }
+        )
+    return found
 
 
 def _peak(graph: OpGraph, plan: MemoryPlan) -> dict[str, Any]:
     """The operator during which memory peaks and the largest tensors alive then."""
-    node = int(plan.peak_node)
-    tensors = [int(t) for t in plan.peak_tensors[:TOP_TENSORS]]
+    core, node, tensors = graph.core, int(plan.peak_node), plan.peak_tensors[:TOP_TENSORS]
+    columns = (core.tensor_name, core.tensor_dtype, core.producer)
+    shown = zip(tensors.tolist(), *(column[tensors].tolist() for column in columns), strict=True)
     return {
         "operator": graph.label(node) if node >= 0 else None,
         "live_tensors": len(plan.peak_tensors),
         "largest": [
             {
-                "tensor": graph.string(int(graph.tensor_name[t])),
-                "shape": list(graph.shape(t)),
-                "dtype": DTYPES[int(graph.tensor_dtype[t])],
-                "producer": graph.label(int(graph.producer[t])) if graph.producer[t] >= 0 else "input",
+                "tensor": core.string(name),
+                "shape": list(core.shape(tensor)),
+                "dtype": DTYPES[dtype],
+                "producer": graph.label(producer) if producer >= 0 else "input",
             }
-            for t in tensors
+            for tensor, name, dtype, producer in shown
         ],
     }

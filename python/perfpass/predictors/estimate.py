@@ -89,7 +89,7 @@ class Notes:
 
         ``vouched``: held-out errors stand behind it all the same; ``first``: said before all others.
         """
-        if not np.logical_or.reduce(holds):
+        if holds is False or (holds is not True and not np.logical_or.reduce(holds)):
             return
         where = holds if isinstance(holds, np.ndarray) else np.full(self.level.shape, True)
         raised = np.where(where, np.int8(at_least), np.int8(0))
@@ -204,7 +204,8 @@ class Estimate:
 
     ``row_ms`` [R] is the time per row of the operator table, its count included; ``memory_bytes`` has the keys
     "weights", "activations", "workspace" and "runtime", and "allocator" where one was simulated; ``columns`` are what
-    it was made from, with N = 1; ``wide_by``: what makes the bounds of the time wide, in words, the most first.
+    it was made from, with N = 1; ``wide_by`` gives what makes the bounds of the time wide, in words, the most first:
+    it is asked where they are. ``found``: the figures as arrays with N = 1, where they were made as such.
     """
 
     latency_ms: Interval
@@ -215,7 +216,8 @@ class Estimate:
     support: Support
     provenance: dict[str, Any]
     columns: Columns
-    wide_by: tuple[str, ...] = ()
+    wide_by: Callable[[], tuple[str, ...]] = tuple
+    found: Estimates | None = None
 
     @classmethod
     def first(
@@ -225,23 +227,26 @@ class Estimate:
         row_ms: np.ndarray,
         reasons: tuple[str, ...],
         provenance: dict[str, Any],
-        wide_by: tuple[str, ...] = (),
+        wide_by: Callable[[], tuple[str, ...]] = tuple,
     ) -> Estimate:
-        """The first of N runs, and what is said of one alone."""
+        """The one run of ``found`` (N = 1), and what is said of one alone."""
         return cls(
             latency_ms=found.latency_ms.interval(0, "ms"),
             power_w=found.power_w.interval(0, "W"),
             memory=found.memory.figures(0),
             row_ms=row_ms,
-            memory_bytes={name: float(np.ravel(size)[0]) for name, size in found.memory_bytes.items()},
+            memory_bytes={name: float(size[0] if np.ndim(size) else size) for name, size in found.memory_bytes.items()},
             support=Support(SUPPORT_LEVELS[found.level[0]], reasons),
             provenance=provenance,
             columns=columns,
             wide_by=wide_by,
+            found=found,
         )
 
     def arrays(self) -> Estimates:
         """The same as N = 1."""
+        if self.found is not None:
+            return self.found
         level = np.array([SUPPORT_LEVELS.index(self.support.level)], dtype=np.int8)
         latency, power = Bounds.of(self.latency_ms), Bounds.of(self.power_w)
         return Estimates(latency, power, MemoryBounds.of(self.memory), dict(self.memory_bytes), level)

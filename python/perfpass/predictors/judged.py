@@ -12,11 +12,12 @@ from perfpass.prediction import Interval, MemoryVerdict, Prediction, Support
 from perfpass.predictors.memory.allowance import driver_bytes
 
 if TYPE_CHECKING:
+    from perfpass.predictors.relative.question import Asked
     from perfpass.predictors.remedies import MemoryOf
 
 
-def judged(found: Prediction, device: Device, memory: MemoryOf, *, batch_is_free: bool) -> Prediction:
-    """``found`` with its verdict on the memory of the device.
+def judged(found: Prediction, device: Device, memory: MemoryOf, *, batch_is_free: bool, asked: Asked) -> Prediction:
+    """``found`` with its verdict on the memory of the device, and what was ``asked``.
 
     ``memory`` gives what one process has in use with one thing changed; it is asked only where the run may not fit,
     and of another batch only where ``batch_is_free`` to set.
@@ -37,7 +38,7 @@ def judged(found: Prediction, device: Device, memory: MemoryOf, *, batch_is_free
         support = Support(support.level, (*support.reasons, _reason(answer)))
     if device.unread:
         support = support.at_most("near", device.unread)
-    return replace(found, memory_verdict=verdict, support=support)
+    return replace(found, memory_verdict=verdict, support=support, asked=asked)
 
 
 def together(one: Interval, processes: int, driver: float) -> Interval:

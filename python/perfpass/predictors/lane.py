@@ -221,6 +221,8 @@ class Lane:
     def estimate(self, run: Run) -> Estimate:
         """The same of one run of inference, and what is to be said of it."""
         alone = self._of_a_run().estimate(run)
+        if self._correction is None and self._not_corrected is None and self._processes is None:
+            return alone
         columns = alone.columns
         if self._correction is not None:
             columns = {**columns, **self._for_correction(allocation.runs_of(run))}
@@ -246,7 +248,8 @@ class Lane:
             row_ms=row_ms,
             support=Support(SUPPORT_LEVELS[found.level[0]], tuple(reasons)),
             provenance=provenance,
-            wide_by=() if self._correction is not None else alone.wide_by,
+            wide_by=tuple if self._correction is not None else alone.wide_by,
+            found=found,
         )
 
     def _of_a_run(self) -> Predictor:

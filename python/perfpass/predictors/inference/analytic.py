@@ -278,7 +278,7 @@ class AnalyticPredictor:
                 "compute_efficiency": COMPUTE_EFFICIENCY[way.device.kind],
                 "memory_efficiency": MEMORY_EFFICIENCY[way.device.kind],
             },
-            self._wide_by(columns, way),
+            partial(self._wide_by, columns, way),
         )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -347,7 +348,7 @@ class InferencePredictor(RatioTrees):
                 "power": self.manifest["power"]["source"],
                 "memory": process.SOURCE,
             },
-            self.wide_by(columns, self.whole(run.way).device),
+            partial(self.wide_by, columns, self.whole(run.way).device),
         )
 
     def traits(self, tables: Tables, batch: np.ndarray, way: Way) -> np.ndarray:

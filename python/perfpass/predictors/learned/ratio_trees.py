@@ -220,12 +220,13 @@ class RatioTrees(ABC):
         """
         whole = self.whole(way)
         least, most = self._recorded.batches(whole)
-        distance = self._distance(tables, batch, usual_batch((least, most)), threads)
-        kinds = self._kinds(tables)
-        notes = self._support(tables, batch, way, distance, kinds)
         sizes = np.empty((len(batch), len(ladder.RUNGS) + 3), dtype=np.result_type(batch, np.int64))
         sizes[:, :-3], sizes[:, -3], sizes[:, -2], sizes[:, -1] = ladder.RUNGS, least, most, batch
         networks = ladder.at_batches(tables, batch, sizes)
+        prints = fingerprints(networks, sizes.ravel()).reshape(*sizes.shape, -1)
+        distance = self._distance(prints, sizes, (least, most), threads)
+        kinds = self._kinds(tables)
+        notes = self._support(tables, batch, way, distance, kinds)
         vectors = at(networks, sizes.ravel(), way)
         heard = self._heard(whole, kinds, distance)
         if np.logical_or.reduce(heard > 0.0):
@@ -245,7 +246,7 @@ class RatioTrees(ABC):
         unrecorded = None  # as if no record were of the board, where it has few of them or is asked beside them
         few = way.torch_version == UNSTATED_TORCH or np.logical_or.reduce(lacks["beside"] > 0.0)
         if few and self.measured(whole) is not None:
-            away = self._distance(tables, batch, usual_batch(self._recorded.batch[way.device.kind]), threads)
+            away = self._distance(prints, sizes, self._recorded.batch[way.device.kind], threads)
             without = _without_records(way)
             again = partial(at, networks, sizes.ravel(), without)
             unrecorded = lacking(without, away, self._issue_without(issue, beside, way, again))
@@ -276,16 +277,18 @@ class RatioTrees(ABC):
         own[asked] = True
         return found, notes, vectors.row_s[own[vectors.row_graph]]
 
-    def _distance(self, tables: Tables, batch: np.ndarray, usual: int, threads: int) -> np.ndarray:
-        """[N] distance to the nearest measured network, at the batch asked or the ``usual`` one, whichever is nearer.
+    def _distance(
+        self, prints: np.ndarray, sizes: np.ndarray, measured: tuple[int, int], threads: int
+    ) -> np.ndarray:  # fmt: skip
+        """[N] distance to the nearest measured network, at the batch asked or the usual one, whichever is nearer.
 
-        What a network is made of depends on the batch, because weights move once; what it is does not.
+        What a network is made of depends on the batch, because weights move once; what it is does not. ``prints``
+        [N, K, P]: fingerprints at the batch ``sizes`` [N, K], of which the last is asked and the others are the same
+        for all; the usual one of those that were ``measured`` is among them, or else the nearest to it is taken.
         """
-        sizes = np.empty((len(batch), 2), dtype=np.result_type(batch, np.int64))
-        sizes[:, 0], sizes[:, 1] = batch, usual
-        networks = ladder.at_batches(tables, batch, sizes)
-        found = self._nearest(np.ascontiguousarray(fingerprints(networks, sizes.ravel()), dtype=np.float32), threads)
-        nearer: np.ndarray = found.reshape(sizes.shape).min(axis=1)
+        usual = int(np.abs(sizes[0, :-1] - usual_batch(measured)).argmin())
+        asked = np.ascontiguousarray(prints[:, (-1, usual)])
+        nearer: np.ndarray = self._nearest(asked.reshape(-1, asked.shape[2]), threads).reshape(-1, 2).min(axis=1)
         return nearer
 
     def _nearest(self, asked: np.ndarray, threads: int) -> np.ndarray:
@@ -399,8 +402,8 @@ class RatioTrees(ABC):
     def _fade(self, way: Way, distance: np.ndarray) -> np.ndarray:
         """[N] weight of the trees' correction."""
         between = self.settings.fade.get(way.device.kind)
-        unmeasured = self.evidence(way) == UNMEASURED and self.measured(way) is None
-        if between is None or (self.settings.trees_need_evidence and unmeasured):
+        silent = self.settings.trees_need_evidence and self.evidence(way) == UNMEASURED and self.measured(way) is None
+        if between is None or silent:
             return np.zeros_like(distance)
         return fade(distance, between)
 

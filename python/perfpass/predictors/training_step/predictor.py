@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -328,7 +329,7 @@ class StepPredictor(RatioTrees):
                 "power": _drawn(way.device) if way.device.kind == "gpu" else self.manifest["power"]["source"],
                 "memory": _MEMORY,
             },
-            self.wide_by(columns, self.whole(way).device),
+            partial(self.wide_by, columns, self.whole(way).device),
         )
         return estimate, steps.first()
 
