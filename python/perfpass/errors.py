@@ -99,16 +99,23 @@ def shown(path: str | os.PathLike[str]) -> str:
     return text if len(text) <= 300 else f"...{text[-100:]} ({len(text)} characters)"
 
 
-@contextmanager
-def about(path: str | os.PathLike[str]) -> Iterator[None]:
+_OF_FILES = (FileError, FormatError, GraphError, LimitError, ShapeError)
+
+
+class about:
     """Inside, an error about a file that names none is about this one: the core knows a node's name, not its file's."""
-    try:
-        yield
-    except (FileError, FormatError, GraphError, LimitError, ShapeError) as error:
-        names = {os.path.basename(os.fsdecode(path)), shown(path)}
-        if error.subject is None and not any(name in str(error) for name in names):
-            error.subject = shown(path)
-        raise
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type | None, error: BaseException | None, trace: Any) -> None:
+        if isinstance(error, _OF_FILES) and error.subject is None:
+            names = {os.path.basename(os.fsdecode(self._path)), shown(self._path)}
+            if not any(name in str(error) for name in names):
+                error.subject = shown(self._path)
 
 
 def missing_package(error: ImportError, extra: str, what: str) -> UnsupportedError:

@@ -530,10 +530,8 @@ def _support(level: SupportLevel, estimate: Estimate, graph: OpGraph, precision:
 def _level_of_graph(graph: OpGraph) -> np.ndarray:
     from perfpass.graph.assumed import is_assumed
 
-    unknown = bool(graph.unknown_operators or graph.stated)
-    return level_of_graphs(
-        *(np.array([flag]) for flag in (unknown, is_assumed(graph.assumed), bool(graph.counted_once)))
-    )
+    flags = (bool(graph.unknown_operators or graph.stated), is_assumed(graph.assumed), bool(graph.counted_once))
+    return level_of_graphs(*np.array(flags)[:, None])
 
 
 def _provenance(graph: OpGraph, counted: Costs, device: Device, estimate: Estimate) -> dict[str, Any]:

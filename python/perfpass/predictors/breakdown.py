@@ -65,13 +65,13 @@ def _operators(graph: OpGraph, table: OperatorTable, rows: np.ndarray, row_ms: n
     shown = zip(nodes.tolist(), first, last, *(column[rows].tolist() for column in columns), strict=True)
     found = []
     for node, begin, end, op, count, macs, milliseconds in shown:
-        written = next((t for t in outputs[begin:end].tolist() if t >= 0), None)
+        written = [t for t in outputs[begin:end].tolist() if t >= 0]
         found.append(
             {
                 "operator": OPERATORS[op],
                 "source_operator": core.source_op_name(node),
                 "example": graph.label(node),
-                "output_shape": [] if written is None else list(core.shape(written)),
+                "output_shape": list(core.shape(written[0])) if written else [],
                 "count": float(count),
                 "macs": macs,
                 "ms": milliseconds,

@@ -63,7 +63,7 @@ def is_pipeline(content: Content) -> bool:
     if content.is_folder:
         return "model_index.json" in content.entries
     head = content.head.lstrip()
-    return all(mark in head for mark in (b'"_class_name"', b'"_diffusers_version"', b"Pipeline")) and head[:1] == b"{"
+    return head[:1] == b"{" and all(mark in head for mark in (b'"_class_name"', b'"_diffusers_version"', b"Pipeline"))
 
 
 def is_engine(content: Content) -> bool:

@@ -166,7 +166,7 @@ class RatioTrees(ABC):
 
     def knows_vendor(self, device: Device) -> bool:
         """Whether the corpus has devices of this kind by this vendor: of its GPUs a vendor's CPUs say nothing."""
-        return (device.kind, device.vendor) in _makes(tuple(self.manifest["measured"]))
+        return _makes(tuple(self.manifest["measured"]), device.kind, device.vendor)
 
     def unseen(self, device: Device) -> tuple[int, bool]:
         """Support level of a device without records, and whether held-out errors vouch for the bounds there."""
@@ -549,9 +549,9 @@ class RatioTrees(ABC):
 
 
 @cache
-def _makes(measured: tuple[str, ...]) -> frozenset[tuple[str, str]]:
-    """Kind and vendor of each of these devices."""
-    return frozenset((found.kind, found.vendor) for found in map(find_device, measured))
+def _makes(measured: tuple[str, ...], kind: str, vendor: str) -> bool:
+    """Whether one of these devices is of this kind by this vendor; none is looked up beyond the first that is."""
+    return any((found.kind, found.vendor) == (kind, vendor) for found in map(find_device, measured))
 
 
 def _without_records(way: Way) -> Way:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
@@ -181,14 +180,18 @@ class Asked:
         self._rest = ("", question.model, question.processes)
 
 
-@contextmanager
-def kept(asked: Any) -> Iterator[None]:
+class kept:
     """Inside, a refusal to predict keeps what was asked: `perfpass.evidence.of` takes it as it takes a prediction."""
-    try:
-        yield
-    except UnsupportedError as refusal:
-        refusal.asked = asked
-        raise
+
+    def __init__(self, asked: Any) -> None:
+        self._asked = asked
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type | None, refusal: BaseException | None, trace: Any) -> None:
+        if isinstance(refusal, UnsupportedError):
+            refusal.asked = self._asked
 
 
 @dataclass(frozen=True)
