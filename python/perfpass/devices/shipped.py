@@ -30,7 +30,7 @@ FILES = (
     "cpu_server",
     "cpu_desktop",
 )
-_HEADER = b"\n[[device]]\n"
+_HEADER = "\n[[device]]\n"
 
 
 class _File:
@@ -38,25 +38,24 @@ class _File:
 
     def __init__(self, path: Path) -> None:
         self.name = f"{FOLDER.name}/{path.name}"
-        self._head, *blocks = path.read_bytes().split(_HEADER)
+        self._head, *blocks = path.read_bytes().decode().split(_HEADER)
         self.names: dict[str, tuple[str, ...]] = {}
-        self._blocks: dict[str, bytes] = {}
+        self._blocks: dict[str, str] = {}
         for block in blocks:
             # id = "..."   name = "..."   aliases = ["...", "..."], where it has some
-            key, name, aliases = (line.decode() for line in block.split(b"\n", 3)[:3])
-            key, names = key[len('id = "') : -1], [name[len('name = "') : -1]]
-            if aliases.startswith("aliases = ["):
-                names += aliases.split('"')[1::2]
-            self.names[key], self._blocks[key] = (key, *names), block
+            key, name, aliases, _ = block.split("\n", 3)
+            key, name = key[len('id = "') : -1], name[len('name = "') : -1]
+            self.names[key] = (key, name, *aliases.split('"')[1::2]) if aliases[:11] == "aliases = [" else (key, name)
+            self._blocks[key] = block
 
     def block(self, key: str) -> str:
         """The TOML text of one device, without its header."""
-        return self._blocks[key].decode()
+        return self._blocks[key]
 
     @cached_property
     def sources(self) -> dict[str, str]:
         """Titles of the sources of this file."""
-        sources: dict[str, str] = parse(self._head.decode())["sources"]
+        sources: dict[str, str] = parse(self._head)["sources"]
         return sources
 
 
