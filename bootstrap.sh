@@ -347,7 +347,7 @@ check() {
   .venv/bin/ruff check .
   .venv/bin/ruff format --check .
   quiet_libraries
-  .venv/bin/pytest -n 2 --dist loadscope -m "not slow" "${FAST_ROOMS[@]/#/tests/}"
+  .venv/bin/pytest -n 2 --dist loadscope --no-loadscope-reorder -m "not slow" "${FAST_ROOMS[@]/#/tests/}"
 }
 
 run_tests() {
@@ -362,8 +362,8 @@ run_tests() {
   quiet_libraries
   # Not python -m pytest: that puts this folder first, and tvm_perfpass here has no compiled module.
   if [ $# -gt 0 ]; then .venv/bin/pytest "$@"; return; fi
-  # A module stays with one worker, so that what its tests share is made once.
-  .venv/bin/pytest -n 2 --dist loadscope
+  # A module stays with one worker, so that what its tests share is made once; the longest come first (tests/longest_first.py).
+  .venv/bin/pytest -n 2 --dist loadscope --no-loadscope-reorder
   say "Python tests with Relax"
   .venv-relax/bin/pytest tests/adapters/relax
 }

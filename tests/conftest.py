@@ -31,7 +31,7 @@ from hypothesis import HealthCheck, settings
 
 from perfpass import scratch
 
-pytest_plugins = ["browsers", "listed_skips", "pytester"]
+pytest_plugins = ["browsers", "listed_skips", "longest_first", "pytester"]
 
 ROOT = Path(__file__).resolve().parent.parent
 
