@@ -38,6 +38,14 @@ def test_predictions_equal_those_of_xgboost(raw_format, objective):
     np.testing.assert_allclose(ensemble.predict(x), expected, rtol=3e-6, atol=3e-6)
 
 
+@pytest.mark.parametrize("rows", [1, 2, 7, 8, 65, 400])
+def test_a_row_among_others_is_scored_to_the_bit_as_alone(model, rows):
+    booster, x = model
+    ensemble = _core.TreeEnsemble.from_xgboost(bytes(booster.save_raw("ubj")))
+    alone = np.concatenate([ensemble.predict(x[i : i + 1]) for i in range(rows)])
+    assert np.array_equal(ensemble.predict(x[:rows]), alone)
+
+
 def test_missing_values_follow_the_default_direction(model):
     booster, x = model
     ensemble = _core.TreeEnsemble.from_xgboost(bytes(booster.save_raw("ubj")))

@@ -15,6 +15,8 @@ from perfpass.graph.table import Tables
 from perfpass.predictors import predict_graph
 from perfpass.predictors.inference.predictor import InferencePredictor
 from perfpass.predictors.learned import ladder
+from perfpass.predictors.learned.intervals import nearest_to
+from perfpass.predictors.learned.ratios import fingerprints
 from perfpass.predictors.way import Way
 from perfpass.records import tables
 from small_networks import network
@@ -113,3 +115,13 @@ def test_a_larger_slice_never_takes_longer_and_the_gpu_is_the_largest(mode, prec
     # The driver keeps memory of a whole GPU, not of a slice.
     assert whole.memory.reserved.median == largest.memory.reserved.median
     assert 0 <= whole.peak_memory_bytes.median - largest.peak_memory_bytes.median < 2**30
+
+
+@pytest.mark.parametrize("batch", [1, 3, 64, 700])
+def test_a_distance_is_that_at_the_batch_asked_or_at_the_usual_one(batch):
+    """Two fingerprints of those on the ladder are asked; they are the network's at these two batch sizes alone."""
+    predictor, table = InferencePredictor.load(), recorded().table(*key("vit_base_patch16_224"), batch)
+    sizes = np.array([[batch, 64]])
+    prints = fingerprints(ladder.at_batches(Tables.one(table), np.array([batch]), sizes), sizes.ravel())
+    found = predictor.predict(table, batch, Way(device("a100-sxm4-80gb"))).distance
+    assert found == nearest_to(predictor._fingerprints, prints).min()
