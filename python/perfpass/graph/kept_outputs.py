@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from perfpass.graph.allocators import Events, caching
 from perfpass.graph.opgraph import ATTRIBUTES, OpGraph
 
 if TYPE_CHECKING:
@@ -88,6 +87,8 @@ def _alive_at(graph: OpGraph, last: int) -> list[int]:
 
 def reserved_with_float_logits(graph: OpGraph, float_as: str, weight_copies: int) -> int:
     """What PyTorch's caching allocator holds of a forward pass that ends with the copy of the logits."""
+    from perfpass.graph.allocators import Events, caching  # few models end so
+
     events = Events.of(graph, float_as)
     size = events.bytes.copy()
     size[(events.use == 0) & (size >= 0)] *= weight_copies
