@@ -209,6 +209,19 @@ def test_who_runs_at_once_follows_from_what_an_engine_fills_and_reserves():
     assert held("vllm", 1024) / held("vllm", 4096) < held("trtllm", 1024) / held("trtllm", 4096)
 
 
+def test_a_vllm_that_fills_more_by_its_release_runs_more_at_once():
+    model, board = language_model("qwen3-32b"), device("h100-sxm5-80gb")
+
+    def bytes_held(version):
+        serving = Serving(4096, 1024, 128.0, "vllm", version, parallelism=Parallelism(tensor=2), quantization=BF16)
+        each = sequence_bytes(model, serving.parallelism, BF16, 4608)
+        return each * float(likely_sequences(model, board, serving, 4608, 5120))
+
+    # gpu_memory_utilization is 0.9 before 0.21 and 0.92 since.
+    assert bytes_held("0.12.0") == bytes_held("0.20.2") < bytes_held("0.21.0") == bytes_held("")
+    assert bytes_held("") - bytes_held("0.12.0") == pytest.approx(0.02 * board.usable_bytes, rel=0.01)
+
+
 def test_where_weights_fill_what_an_engine_takes_by_default_it_was_set_by_hand():
     model, board = language_model("deepseek-v3"), device("b200-sxm-180gb")
     fp8 = Quantization("fp8", "fp8", "fp8")

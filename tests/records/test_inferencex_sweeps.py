@@ -99,6 +99,19 @@ def test_a_deployment_by_the_number_of_its_gpus_is_that_with_as_many():
     assert found({**run, "all_gpus": 35}).decode.iloc[0] == ""
 
 
+def test_runs_of_other_models_find_the_server_they_were_started_with():
+    gb200 = {"family": "kimi-k2.5", "device": "gb200-186gb", "image": "", "day": ""}
+    rows = found(
+        {**gb200, "requests": 668, "decode_gpus": 8},
+        {**gb200, "requests": 192, "decode_gpus": 8, "measurement": "b"},
+        {**gb200, "family": "glm-5", "requests": 8192, "decode_gpus": 16, "measurement": "c"},
+    )
+    assert rows.decode.tolist() == ["4xtep8", "4xtep8", "1xdep16"] and rows.prefill.tolist()[2] == "2xdep4"
+    assert rows.draft_tokens.tolist() == [0, 0, 0]
+    # The limit of a server that runs several loads is known of the largest alone.
+    assert rows.decode_batch.tolist() == [128, 0, 512]
+
+
 def test_every_point_names_a_known_model_board_and_a_whole_layout():
     from perfpass.devices import device
     from perfpass.llm.configuration import language_model

@@ -473,7 +473,9 @@ def bounded_sequences(
     of_token = workspace_bytes(model, split, 1, sequences=0, element_bytes=quantization.activation_bytes)
     activations = of_token * np.minimum(CHUNK_TOKENS, whole)
     weights = weight_bytes(model, split, quantization) + padding_bytes(model, split, quantization, device)
-    share = filled_share(runtime, split.gpus)
+    # Of vLLM as the plan has it; the others filled so when they were measured.
+    own = runtime == "vllm"
+    share = _share(runtime, device, split.gpus, serving.runtime_version) if own else filled_share(runtime, split.gpus)
     free: Number
     if runtime == "sglang":
         free = whole_bytes(device, share) - weights

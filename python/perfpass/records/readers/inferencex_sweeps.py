@@ -10,6 +10,13 @@ as of SGLang). Of SGLang the list says that it drafts, not how many: two, as in 
 The runs with TensorRT-LLM that multiply requests by decode workers (H200; GB200 until December 2025) are listed by the
 product.
 
+Kimi-K2.5 and GLM-5 with TensorRT-LLM on GB200 are no part of that list yet. Their points are facts of the files that
+NVIDIA started their servers with (NVIDIA/srt-slurm, numbers alone: recipes/kimi2.5/trtllm_dynamo/disagg/gb200Nvfp4 at
+0858f390, recipes/GLM5/disagg/trtllm_dynamo/gb200_nvfp4 at 10b37984 and 80ad33f4 of spring 2026, those without drafts),
+whose loads are those of the runs one for one; four workers of eight GPUs run GLM-5's 4, 180 and 360 requests as all its
+other servers of that width do. Where one file runs several loads its limit is known of the largest: runs of March had
+a smaller one for each load below (15 requests waited half an answer for a place), those of April had the file's.
+
 A run belongs to a point of its lengths, requests and GPUs. Where several have these,
 - runs of one measurement in several collections belong to the points that all of them allow;
 - of a sweep (one image and day) whose certain points all draft, or none, so do the others;
