@@ -452,7 +452,8 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
 
         if single.keeps(workload.precision, runtime, workload.mode):
             graph = single.kept(graph)
-    plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime))
+    held = allocation.as_held(graph, target, runtime)
+    plan = memory.plan(held, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime))
     return PlannedRun(
         graph=graph,
         plan=kept_outputs.with_float_logits(graph, plan, workload.float_as),

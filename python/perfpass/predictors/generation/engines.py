@@ -151,8 +151,8 @@ def engine_of(batch: Batch) -> str:
     name = _SAME.get(batch.runtime, batch.runtime)
     if name in ONE_SEQUENCE:
         return LLAMA_CPP + backend_of(batch.device, batch.stack)
-    # transformers multiplies integers of 8 bits with bitsandbytes' kernels.
-    return "bitsandbytes" if name == "transformers" and batch.precision in ("int8", "int8_wo") else name
+    # What transformers calls int8 are bitsandbytes' kernels; weights alone in 8 bits (GPTQ, EETQ, torchao) have others.
+    return "bitsandbytes" if name == "transformers" and batch.precision == "int8" else name
 
 
 def split_of(engine: Engine, devices: int) -> Parallelism:
