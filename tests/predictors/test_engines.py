@@ -227,6 +227,8 @@ def test_kernels_of_bitsandbytes_cost_the_host_more():
     assert eight.token_s.median > 1.3 * four.token_s.median
     named = ask("llama-2-7b", "a100-80gb", "int8", runtime="bitsandbytes", batch=1)
     assert named.token_s == eight.token_s
+    alone = ask("llama-2-7b", "a100-80gb", "gptq-int8", runtime="transformers", batch=1)  # kernels of its own
+    assert four.token_s.median <= alone.token_s.median < eight.token_s.median
 
 
 def test_ollama_is_llama_cpp_with_its_own_defaults():
