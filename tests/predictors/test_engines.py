@@ -149,6 +149,10 @@ def test_releases_of_transformers_that_loop_over_experts_wait_for_their_host():
     assert any("one after another" in reason for reason in said)
     told = {model: " ".join(ask(model, **asked).support.reasons) for model in ("qwen3-30b-a3b", "gpt-oss-20b")}
     assert "looped over" in told["qwen3-30b-a3b"] and "looped over" not in told["gpt-oss-20b"]
+    # Bounds where no release is stated are those of the slowest that reads the model, and the middle a present one's.
+    unstated, slow, fast = (ask("qwen3-30b-a3b", runtime_version=v, **asked).token_s for v in ("", "4.52", "5.1"))
+    assert (unstated.median, unstated.low, unstated.high) == (fast.median, fast.low, slow.high)
+    assert slow.high > 3 * fast.high
 
 
 def test_experts_are_chosen_evenly_where_no_real_text_is_read():
