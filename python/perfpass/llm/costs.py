@@ -192,8 +192,10 @@ def in_format(model: LanguageModel, name: object) -> LanguageModel:
     if packed is None:
         return model
     kind, size = packed
-    said = f"precision {_spelt(name)}: {8 * size:.3g} bits a weight as it packs them, at the pace of {kind.removesuffix('_wo')}"
-    return replace(model, packed_bytes=(*model.packed_bytes, packed), notes=(*model.notes, said))
+    said = f"{8 * size:.3g} bits a weight as it packs them, at the pace of {kind.removesuffix('_wo')}"
+    return replace(
+        model, packed_bytes=(*model.packed_bytes, packed), notes=(*model.notes, f"precision {_spelt(name)}: {said}")
+    )
 
 
 def named_precision(name: str, *, mixture: bool = True) -> tuple[str, str]:

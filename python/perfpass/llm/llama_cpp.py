@@ -33,6 +33,7 @@ def is_uniform(quantization: Quantization) -> bool:
     """Whether the bytes of a file follow from its types to the byte."""
     return quantization.gemm in _UNIFORM and quantization.moe in _UNIFORM
 
+
 # What GPTQ, AWQ and bitsandbytes make, which no GGUF file holds.
 _OTHERS = frozenset({"int2_wo", "int3_wo", "int4_wo", "int8_wo"})
 

@@ -28,8 +28,8 @@ def check_gpu(device: Device) -> None:
     """Raises ArgumentError for a CPU."""
     if not device.is_gpu:
         raise ArgumentError(
-            f"{device.id}: serving was measured on GPUs only; choose one (`perfpass devices`), or ask for one request in "
-            "llama.cpp, which runs there: --offline --runtime llama.cpp (predict_offline)"
+            f"{device.id}: serving was measured on GPUs only; choose one (`perfpass devices`), or ask for one "
+            "request in llama.cpp, which runs there: --offline --runtime llama.cpp (predict_offline)"
         )
 
 

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from perfpass.predictors.way import Way
 
 BITS = {"w8a8": 8, "w8a16": 8, "w4a16": 4, "nf4": 4}
-# Blocks and scales of its 4 bits as diffusers asks for them (bnb_4bit_use_double_quant is off): fp32, which is counted as
-# integers of as many bytes, since counting narrows floating tensors.
+# Blocks and scales of its 4 bits as diffusers asks for them (bnb_4bit_use_double_quant is off): fp32, which is counted
+# as integers of as many bytes, since counting narrows floating tensors.
 _BITSANDBYTES = (64, "int32")
 _TIMED_AS = {"w8a8": "int8", "nf4": "w4a16"}
 _INPUTS_TOO = ("w8a8",)

@@ -106,7 +106,7 @@ class Task(nn.Module):
             self.masks = nn.Sequential(conv(widths[0], wide, 3), up, conv(wide, wide, 3), conv(wide, values))
 
     def forward(self, found: torch.Tensor, maps: Sequence[torch.Tensor]) -> Any:
-        """Boxes and scores [B, places, values] -> the same with more values; of "seg" masks [B, 32, H / 4, W / 4] too."""
+        """Boxes and scores [B, places, values] -> the same with more values; of "seg" masks [B, 32, H/4, W/4] too."""
         more = torch.cat([tower(m).flatten(2) for tower, m in zip(self.towers, maps, strict=True)], 2)
         found = torch.cat([found, more.transpose(1, 2)], 2)
         return found if self.masks is None else (found, self.masks(maps[0]))
