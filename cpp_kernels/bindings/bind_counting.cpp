@@ -97,9 +97,9 @@ void register_counting(nb::module_& m) {
       nb::arg("planned_weight_bytes"));
   m.def(
       "count_graphs",
-      [](const nb::list& given, std::string_view float_as, bool strided, bool folds, bool fuses,
-         bool narrows, std::int64_t alignment_bytes, std::string_view allocator, int weight_copies, bool training,
-         bool autocast, unsigned threads) {
+      [](const nb::list& given, std::string_view float_as, bool strided, bool folds, bool fuses, bool narrows,
+         std::int64_t alignment_bytes, std::string_view allocator, int weight_copies, bool training, bool autocast,
+         unsigned threads) {
         const CountingOptions options{.float_as = floating_dtype(float_as),
                                       .strided = strided,
                                       .folds = folds,
