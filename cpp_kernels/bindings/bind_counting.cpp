@@ -97,13 +97,14 @@ void register_counting(nb::module_& m) {
       nb::arg("planned_weight_bytes"));
   m.def(
       "count_graphs",
-      [](const nb::list& given, std::string_view float_as, bool strided, bool folds, bool fuses,
+      [](const nb::list& given, std::string_view float_as, bool strided, bool folds, bool fuses, bool narrows,
          std::int64_t alignment_bytes, std::string_view allocator, int weight_copies, bool training, bool autocast,
          unsigned threads) {
         const CountingOptions options{.float_as = floating_dtype(float_as),
                                       .strided = strided,
                                       .folds = folds,
                                       .fuses = fuses,
+                                      .narrows = narrows,
                                       .alignment_bytes = alignment_bytes,
                                       .allocator = allocator_from_name(allocator),
                                       .weight_copies = weight_copies,
@@ -123,7 +124,7 @@ void register_counting(nb::module_& m) {
         nb::dict table = columns(std::move(all));
         return nb::make_tuple(table, facts(std::move(all)), problems);
       },
-      nb::arg("items"), nb::arg("float_as"), nb::arg("strided"), nb::arg("folds"), nb::arg("fuses"),
+      nb::arg("items"), nb::arg("float_as"), nb::arg("strided"), nb::arg("folds"), nb::arg("fuses"), nb::arg("narrows"),
       nb::arg("alignment_bytes"), nb::arg("allocator"), nb::arg("weight_copies"), nb::arg("training"),
       nb::arg("autocast"), nb::arg("threads"),
       "Items are tuples (graph, or path as bytes, or (buffer,); batch or 0; dims; input shapes). Returns the columns "

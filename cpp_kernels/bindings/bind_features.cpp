@@ -56,6 +56,7 @@ void register_features(nb::module_& m) {
       nb::arg("graph"), nb::arg("costs"), nb::arg("strided"), nb::arg("folds"), nb::arg("fuses"));
   m.def("fixed_nodes", [](const OpGraph& graph) { return own(fixed_nodes(graph)); }, nb::arg("graph"));
   m.def("folded_nodes", [](const OpGraph& graph) { return own(folded_nodes(graph)); }, nb::arg("graph"));
+  m.def("narrowed", &narrowed, nb::arg("graph"));
   m.def(
       "rows_as_run",
       [](const OpGraph& graph, const Costs& costs, bool strided, bool folds, bool fuses) {

@@ -61,6 +61,7 @@ TEST(counting_survives_graphs_of_any_kind) {
     for (const bool training : {false, true}) {
       perfpass::CountingOptions options;
       options.training = training;
+      options.narrows = seed % 3 == 0;
       options.allocator = seed % 2 == 0 ? perfpass::Allocator::caching : perfpass::Allocator::arena;
       const CountedGraphs found = perfpass::count_graphs(items, options, 1);
       CHECK(found.offset.size() == 2 && found.problems.size() <= 1);

@@ -10,6 +10,7 @@ import pytest
 
 import perfpass
 from perfpass.devices import device
+from perfpass.errors import ArgumentError
 from perfpass.llm import language_model
 from perfpass.llm.costs import Quantization
 from perfpass.llm.eager import in_eager_pytorch, peaks
@@ -228,3 +229,28 @@ def test_a_batch_without_a_server_has_the_room_of_its_release(version):
     batch = perfpass.predict_offline("llama-3.1-8b", "h100", **asked).memory
     served = perfpass.predict_llm("llama-3.1-8b", "h100", **asked).memory
     assert (batch.limit_bytes, batch.most_requests) == (served.limit_bytes, served.most_requests)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("gpt-oss-120b", None), ("llama-3.1-8b", "q8_0"), ("llama-3.1-8b", "fp16")])
+def test_llama_cpp_holds_no_less_than_weights_that_are_known_to_the_byte(name, kind):
+    batch = perfpass.predict_offline(name, "rtx-pro-6000-server", runtime="llama.cpp", precision=kind).memory
+    fitted = perfpass.fit(name, "rtx-pro-6000-server", runtime="llama.cpp", precision=kind).answers[0]
+    assert batch.alive.low >= batch.weights_bytes
+    assert fitted.needed.low >= fitted.parts["weights"]
+    mixed = perfpass.predict_offline(name, "rtx-pro-6000-server", runtime="llama.cpp", precision="q4_k_m").memory
+    if name != "gpt-oss-120b":
+        assert mixed.alive.low < mixed.weights_bytes  # K types are mixtures that differ by the file
+
+
+@pytest.mark.parametrize("precision", ["awq", "gptq", "nf4"])
+def test_llama_cpp_reads_no_files_of_other_methods(precision):
+    for asked in ({"model": "qwen2.5-7b", "precision": precision}, {"model": "Qwen/Qwen2.5-7B-Instruct-AWQ"}):
+        for door in (perfpass.predict_offline, perfpass.fit):
+            how = dict(asked)
+            with pytest.raises(ArgumentError, match=r"llama\.cpp reads GGUF files.*q4_k_m"):
+                door(how.pop("model"), "rtx-4090", runtime="llama.cpp", **how)
+
+
+def test_a_methods_own_bits_are_said():
+    found = perfpass.predict_llm("llama-3.1-8b", "a100", precision="awq")
+    assert "precision awq: 4.16 bits a weight as it packs them, at the pace of int4" in found.support.reasons

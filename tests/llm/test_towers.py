@@ -18,6 +18,7 @@ from perfpass.llm import language_model
 from perfpass.llm.costs import Parallelism, Quantization, in_format, weight_bytes
 from perfpass.llm.eager import in_eager_pytorch
 from perfpass.llm.llama_cpp import layers_alone
+from perfpass.llm.memory import seen_bytes, server_workspace_bytes
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, NF4_BYTES
 from perfpass.llm.towers import beside
 
@@ -81,7 +82,14 @@ def test_towers_of_files_in_four_bits_may_be_packed_too(sees):
 @pytest.mark.parametrize(
     ("name", "billions"),
     # Of the published files; 13.9 B are GLM-4V's.
-    {"THUDM/glm-4v-9b": 13.9, "microsoft/Phi-3.5-vision-instruct": 4.15, "Qwen/Qwen2-Audio-7B-Instruct": 8.4}.items(),
+    {
+        "THUDM/glm-4v-9b": 13.9,
+        "microsoft/Phi-3.5-vision-instruct": 4.15,
+        "Qwen/Qwen2-Audio-7B-Instruct": 8.4,
+        "meta-llama/Llama-4-Scout-17B-16E-Instruct": 108.6,
+        "zai-org/GLM-4.1V-9B-Thinking": 10.3,
+        "mistralai/Ministral-3-8B-Instruct-2512": 8.8,
+    }.items(),
 )
 def test_names_whose_language_model_alone_ships_have_what_is_beside_it(name, billions):
     model = language_model(name)
@@ -114,3 +122,36 @@ def test_methods_of_packing_are_precisions_of_both_doors(name, element):
     batch = perfpass.predict_offline("llama-3.1-8b", "a100", runtime="transformers", precision=name)
     assert batch.memory.weights_bytes == int(held)
     assert _fitted_weights(plain, name) == pytest.approx(held)
+
+
+def test_in_transformers_upper_bounds_hold_a_prompt_of_pictures():
+    """Qwen2-VL-2B takes 14.7 GB with a picture of 16,000 tokens (Hugging Face's page of SmolVLM); a release that splits
+    pictures lays no mask over all pairs of their patches.
+    """
+    model, board = language_model("Qwen/Qwen2-VL-2B-Instruct"), device("a100-80gb")
+    how = {"sequences": 1, "prompt": 16_000, "answer": 16}
+    text = in_eager_pytorch(replace(model, sight=None), board, 1, BF16, **how)
+    any_release, split = (in_eager_pytorch(model, board, 1, BF16, **how, version=v) for v in ("", "4.55"))
+    for found in (any_release, split):
+        assert found.in_use.median == text.in_use.median and found.in_use.low == text.in_use.low
+    assert any_release.in_use.high > 14.7e9 > text.in_use.high
+    patches = 4 * 16_000
+    held = any_release.alive.high - split.alive.high
+    assert patches**2 < held < 4 * patches**2 * 1.5  # bits, and numbers of 16 bits; with what bounds are above medians
+
+
+def test_vllm_profiles_memory_with_the_largest_picture(sees):
+    workspaces = [
+        server_workspace_bytes(model, device("rtx-4090"), "vllm", 1e6, sequences=1)
+        for model in (sees, replace(sees, sight=None))
+    ]
+    assert workspaces[0][0] == seen_bytes(sees) > workspaces[1][0]
+    # 16,384 tokens of 28 x 28 pixels, of four patches; at least the stream and its norm of each are there at once.
+    assert sees.sight.most_tokens == 16_384 and seen_bytes(sees) > 16_384 * 4 * 2 * 1280 * 2
+    assert server_workspace_bytes(sees, device("rtx-4090"), "sglang", 1e6) == (1e6, 2e6)
+
+
+def test_of_tiles_none_sees_another_and_of_crossed_pictures_no_token_stands_in_the_prompt():
+    assert language_model("OpenGVLab/InternVL3-8B").sight.pairs == 0
+    assert language_model("meta-llama/Llama-3.2-11B-Vision-Instruct").sight is None
+    assert seen_bytes(language_model("llama-3.1-8b")) == 0

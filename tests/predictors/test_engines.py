@@ -149,6 +149,10 @@ def test_releases_of_transformers_that_loop_over_experts_wait_for_their_host():
     assert any("one after another" in reason for reason in said)
     told = {model: " ".join(ask(model, **asked).support.reasons) for model in ("qwen3-30b-a3b", "gpt-oss-20b")}
     assert "looped over" in told["qwen3-30b-a3b"] and "looped over" not in told["gpt-oss-20b"]
+    # Bounds where no release is stated are those of the slowest that reads the model, and the middle a present one's.
+    unstated, slow, fast = (ask("qwen3-30b-a3b", runtime_version=v, **asked).token_s for v in ("", "4.52", "5.1"))
+    assert (unstated.median, unstated.low, unstated.high) == (fast.median, fast.low, slow.high)
+    assert slow.high > 3 * fast.high
 
 
 def test_experts_are_chosen_evenly_where_no_real_text_is_read():
@@ -227,6 +231,8 @@ def test_kernels_of_bitsandbytes_cost_the_host_more():
     assert eight.token_s.median > 1.3 * four.token_s.median
     named = ask("llama-2-7b", "a100-80gb", "int8", runtime="bitsandbytes", batch=1)
     assert named.token_s == eight.token_s
+    alone = ask("llama-2-7b", "a100-80gb", "gptq-int8", runtime="transformers", batch=1)  # kernels of its own
+    assert four.token_s.median <= alone.token_s.median < eight.token_s.median
 
 
 def test_ollama_is_llama_cpp_with_its_own_defaults():

@@ -20,7 +20,7 @@ LLAMA = str(EXAMPLES / "llama_1b_prefill.onnx")
 @pytest.fixture(scope="module")
 def found():
     how = {"device": "a100", "runtime": "torch"}
-    return {p: perfpass.predict(LLAMA, precision=p, **how) for p in ("fp16", "w8a8", "w8a16", "w4a16")}
+    return {p: perfpass.predict(LLAMA, precision=p, **how) for p in ("fp16", "w8a8", "w8a16", "w4a16", "nf4")}
 
 
 def test_weights_take_the_memory_of_their_bits(found):
@@ -28,6 +28,9 @@ def test_weights_take_the_memory_of_their_bits(found):
     assert held["w8a8"] < 0.65 * held["fp16"]
     assert held["w4a16"] < 0.45 * held["fp16"]
     assert held["w8a8"] < held["w8a16"] < 0.65 * held["fp16"]
+    packed = held["fp16"] - held["w4a16"]  # 2 bytes a weight less 4 bits and a 64th of a byte
+    weights = packed / (2 - 0.5 - 2 / 128)
+    assert held["nf4"] - held["w4a16"] == pytest.approx(weights * (4 / 64 - 2 / 128), rel=1e-3)
 
 
 def test_8_bits_run_faster_and_4_bits_no_slower(found):
@@ -37,7 +40,7 @@ def test_8_bits_run_faster_and_4_bits_no_slower(found):
 
 
 def test_what_was_not_measured_so_is_said_and_the_interval_holds_the_run_without(found):
-    for name in ("w8a8", "w8a16", "w4a16"):
+    for name in ("w8a8", "w8a16", "w4a16", "nf4"):
         one = found[name]
         assert any(reason.startswith(f"{name}:") for reason in one.support.reasons)
         assert one.support.level != "in range"

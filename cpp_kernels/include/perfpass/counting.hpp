@@ -37,6 +37,7 @@ struct CountingOptions {
   bool strided = true;                // as in table_as_run
   bool folds = false;                 // as in table_as_run
   bool fuses = false;                 // as in table_as_run
+  bool narrows = false;               // plan memory of the graph as `narrowed` has it
   std::int64_t alignment_bytes = 1;   // as in MemoryOptions
   Allocator allocator = Allocator::none;
   int weight_copies = 1;

@@ -39,4 +39,8 @@ PERFPASS_API std::vector<std::uint8_t> folded_nodes(const OpGraph& graph);
 PERFPASS_API OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool strided, bool folds, bool fuses,
                                         Placement* places = nullptr);
 
+/// The graph as a runtime holds it that runs in 8 bits what table_as_run has in 8 bits: such outputs have the type that
+/// they are narrowed to, and what widens and narrows numbers around them shows what it reads.
+PERFPASS_API OpGraph narrowed(const OpGraph& graph);
+
 }  // namespace perfpass

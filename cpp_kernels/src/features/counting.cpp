@@ -35,7 +35,10 @@ Counted count(const OpGraph& graph, std::int64_t batch, const CountingOptions& o
   Counted found;
   const Costs costs = count_costs(graph, {options.float_as});
   found.table = table_as_run(graph, costs, options.strided, options.folds, options.fuses);
-  const MemoryPlan plan = plan_memory(graph, {options.float_as, options.alignment_bytes});
+  std::optional<OpGraph> narrow;
+  if (options.narrows) narrow = narrowed(graph);
+  const OpGraph& held = narrow ? *narrow : graph;
+  const MemoryPlan plan = plan_memory(held, {options.float_as, options.alignment_bytes});
   found.batch = batch > 0 ? batch : leading_dim(graph);
   found.weight_bytes = plan.weight_bytes;
   found.activation_bytes = plan.peak_activation_bytes;
@@ -57,7 +60,7 @@ Counted count(const OpGraph& graph, std::int64_t batch, const CountingOptions& o
     found.gradient_bytes = step.gradient_bytes;
   } else {
     found.reserved_bytes =
-        reserved_bytes(graph, options.allocator, options.weight_copies, options.float_as, plan.weight_bytes);
+        reserved_bytes(held, options.allocator, options.weight_copies, options.float_as, plan.weight_bytes);
   }
   return found;
 }

@@ -277,4 +277,25 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
   return std::move(edited).finish(places);
 }
 
+OpGraph narrowed(const OpGraph& graph) {
+  OpGraph held = graph;
+  if (std::find(graph.op.begin(), graph.op.end(), dequantize) == graph.op.end()) return held;
+  const auto take = [&](NodeId n, TensorId type_of) {
+    const auto outputs = graph.node_outputs(n);
+    if (type_of != kNone && !outputs.empty() && outputs[0] != kNone) {
+      held.tensor_dtype[outputs[0]] = graph.tensor_dtype[type_of];
+    }
+  };
+  const Links links(graph);
+  for (const auto& [node, into] : detail::quantized(graph, links).parts) {
+    held.attributes[node].view = 1;
+    if (graph.op[node] == dequantize) take(node, links.tensor(node, 0));
+    if (graph.op[node] != quantize) continue;
+    const TensorId narrow = graph.node_outputs(node)[0];
+    take(into, narrow);
+    take(links.maker(node, 0), narrow);  // `into`, or the clip behind it
+  }
+  return held;
+}
+
 }  // namespace perfpass

@@ -17,7 +17,10 @@ if TYPE_CHECKING:
     from perfpass.deploy.cost import Options
     from perfpass.devices import Device
 
-_PRECISIONS = ("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16", "int8", "fp8", "w8a8", "w8a16", "w4a16")
+_PRECISIONS = (
+    *("fp64", "fp32", "tf32", "fp16", "bf16", "amp", "amp_bf16"),
+    *("int8", "fp8", "w8a8", "w8a16", "w4a16", "nf4"),
+)
 MODEL_FORMS = (
     "ONNX file or one of another framework, Hugging Face config.json or folder, name of a network (bert-base, resnet50,"
     " yolov8n), timm:NAME"
@@ -127,7 +130,7 @@ def shapes(options: Any) -> dict[str, Any]:
     }
 
 
-SCHEMES = ("int8", "fp8", "w8a8", "w8a16", "w4a16")
+SCHEMES = ("int8", "fp8", "w8a8", "w8a16", "w4a16", "nf4")
 
 
 def add_quantize(command: Any) -> None:
@@ -136,7 +139,7 @@ def add_quantize(command: Any) -> None:
         "--quantize",
         choices=SCHEMES,
         metavar="S",
-        help="what if: int8 or fp8 (an engine in 8 bits), w8a8 (products in 8 bits), w8a16, w4a16 (weights alone)",
+        help="what if: int8 or fp8 (an engine in 8 bits), w8a8 (products in 8 bits), w8a16, w4a16, nf4 (weights alone)",
     )
 
 

@@ -16,10 +16,18 @@ import numpy as np
 from perfpass import _core
 from perfpass.graph.opgraph import ATTRIBUTES, DTYPES, OPERATORS, ROLES, OpGraph
 
-BLOCK = 128  # weights that share a scale, as GPTQ, AWQ and MatMulNBits have it
+BLOCK = 128
 _WEIGHT, _PRODUCTS, _CONV = ROLES.index("weight"), ("dense", "matmul"), "conv"
 _FLOATING = tuple(i for i, name in enumerate(DTYPES) if name in ("float32", "float16", "bfloat16", "float64"))
 _VIEW, _TRANSPOSED = ATTRIBUTES.index("view"), ATTRIBUTES.index("transpose_a")
+
+
+@dataclass(frozen=True)
+class Packing:
+    """Weights that share a ``scale`` of this type: as GPTQ, AWQ and MatMulNBits have it."""
+
+    block: int = BLOCK
+    scale: str = "float16"
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,9 +41,9 @@ class Quantised:
     left: dict[str, int]
 
 
-def quantised(graph: OpGraph, bits: int, *, alone: bool = False) -> Quantised:
+def quantised(graph: OpGraph, bits: int, *, alone: bool = False, packing: Packing | None = None) -> Quantised:
     """The weights of products in ``bits`` (8 or 4); in 8 bits, unless weights ``alone`` are quantised, also those of
-    convolutions and the inputs of both. In 4 bits weights always are alone.
+    convolutions and the inputs of both. In 4 bits weights always are alone. ``packing``: of these, else `Packing`.
 
     A weight that another operator reads too (an embedding that is the output layer) stays as it is.
     """
@@ -61,7 +69,7 @@ def quantised(graph: OpGraph, bits: int, *, alone: bool = False) -> Quantised:
         ):
             name = OPERATORS[int(graph.op[node])]
             left[name] = left.get(name, 0) + 1
-    return Quantised(_rebuilt(graph, found, bits, alone), len(found), left)
+    return Quantised(_rebuilt(graph, found, bits, alone, packing or Packing()), len(found), left)
 
 
 def _readers(graph: OpGraph) -> dict[int, list[tuple[int, int]]]:
@@ -122,7 +130,9 @@ def _is_matrix(graph: OpGraph, tensor: int) -> bool:
     return tensor >= 0 and graph.tensor_role[tensor] == _WEIGHT and len(graph.shape(tensor)) >= 2
 
 
-def _rebuilt(graph: OpGraph, found: dict[int, tuple[int, list[int]]], bits: int, alone: bool) -> OpGraph:
+def _rebuilt(
+    graph: OpGraph, found: dict[int, tuple[int, list[int]]], bits: int, alone: bool, packing: Packing
+) -> OpGraph:
     builder, stated = _core.GraphBuilder(), graph.stated
     weights = {weight for weight, _ in found.values()}
     views = {view for _, seen in found.values() for view in seen}
@@ -144,9 +154,9 @@ def _rebuilt(graph: OpGraph, found: dict[int, tuple[int, list[int]]], bits: int,
         if node in found and alone:
             weight, k = found[node][0], graph.shape(reads[0])[-1]
             if weight not in packed:
-                packed[weight] = _packed(builder, graph, weight, k, bits)
+                packed[weight] = _packed(builder, graph, weight, k, bits, packing)
             inputs = [ids[reads[0]], *packed[weight], -1, -1, *(ids[t] for t in reads[2:3])]
-            name, attributes = "matmul_nbits", {"weight_bits": bits, "block_size": BLOCK}
+            name, attributes = "matmul_nbits", {"weight_bits": bits, "block_size": packing.block}
         else:
             inputs = [ids[t] for t in reads]
             if node in found:
@@ -164,12 +174,14 @@ def _rebuilt(graph: OpGraph, found: dict[int, tuple[int, list[int]]], bits: int,
     return replace(graph, core=core, frozen=frozenset(), single=single)
 
 
-def _packed(builder: _core.GraphBuilder, graph: OpGraph, weight: int, k: int, bits: int) -> tuple[int, int]:
+def _packed(
+    builder: _core.GraphBuilder, graph: OpGraph, weight: int, k: int, bits: int, packing: Packing
+) -> tuple[int, int]:
     """The blocks of a weight [n, k], 8 / ``bits`` values a byte, and their scales."""
     n = int(np.prod(graph.shape(weight))) // k
-    blocks, name = -(-k // BLOCK), _name(graph, weight)
-    values = builder.add_tensor(name, "uint8", [n, blocks, BLOCK * bits // 8], "weight")
-    return values, builder.add_tensor(f"{name}.scales", "float16", [n * blocks], "weight")
+    blocks, name = -(-k // packing.block), _name(graph, weight)
+    values = builder.add_tensor(name, "uint8", [n, blocks, packing.block * bits // 8], "weight")
+    return values, builder.add_tensor(f"{name}.scales", packing.scale, [n * blocks], "weight")
 
 
 def _name(graph: OpGraph, tensor: int) -> str:

@@ -211,6 +211,18 @@ class Layer:
 
 
 @dataclass(frozen=True)
+class Sight:
+    """What a tower holds at once while it reads pictures: ``elements`` for every token that they become in a prompt,
+    and ``pairs`` for every two of these, patches of a picture of any size that a mask tells apart (0: tiles of one
+    size). ``most_tokens``: of one picture.
+    """
+
+    elements: float
+    pairs: float
+    most_tokens: int
+
+
+@dataclass(frozen=True)
 class LanguageModel:
     """A language model (or the one inside a vision-language model): a decoder, or an encoder and a decoder.
 
@@ -218,7 +230,7 @@ class LanguageModel:
     norms, the final norm and a bias of the head; ``unmet``: beside them, those that no token of text meets, but for a
     row of a further table, or that other kinds of tokens meet. ``tied``: the head shares the input embedding.
     ``beside``: parameters of towers of pictures and sound, which are loaded with it and which text does not pass
-    (`perfpass.llm.towers`); they are no part of ``parameters``.
+    (`perfpass.llm.towers`); they are no part of ``parameters``. ``sight``: of those of pictures, where it is known.
     ``stored_as``: the precision of the published checkpoint's matrices where its configuration says so, else "bf16";
     ``experts_stored_as`` likewise for experts; ``cache_stored_as``: the type of cache that the checkpoint asks for, ""
     where it asks for none. ``stored_bytes``: the weights of the file that it was read from, 0 where
@@ -237,6 +249,7 @@ class LanguageModel:
     embedding_extra: int = 0
     unmet: int = 0
     beside: int = 0
+    sight: Sight | None = None
     max_positions: int = 0
     window: int = 0
     stored_as: str = "bf16"

@@ -33,7 +33,7 @@ from perfpass.llm.costs import GGUF_BITS, PRECISIONS, listed, named_precision
 from perfpass.llm.fields import Fields
 from perfpass.llm.stored import cache_stored, stored
 from perfpass.llm.stored_bytes import GROUPS_OF_128_BYTES, packed_bytes
-from perfpass.llm.towers import beside
+from perfpass.llm.towers import beside, sight
 
 if TYPE_CHECKING:
     from perfpass.importers.gguf import Header
@@ -198,6 +198,7 @@ def from_content(content: Mapping[str, Any], name: str) -> LanguageModel:
         embedding_extra=body.embedding_extra,
         unmet=body.unmet,
         beside=towers,
+        sight=sight(outer),
         max_positions=_positions(fields, body.window),
         window=body.window,
         stored_as=dense,

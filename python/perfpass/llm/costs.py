@@ -185,9 +185,17 @@ def packed_format(name: object) -> tuple[str, float] | None:
 
 
 def in_format(model: LanguageModel, name: object) -> LanguageModel:
-    """The model with the bytes of an element that a name of FORMATS gives its matrices; as it is for other names."""
+    """The model with the bytes of an element that a name of FORMATS gives its matrices, which its notes say; as it is
+    for other names.
+    """
     packed = packed_format(name)
-    return model if packed is None else replace(model, packed_bytes=(*model.packed_bytes, packed))
+    if packed is None:
+        return model
+    kind, size = packed
+    said = f"{8 * size:.3g} bits a weight as it packs them, at the pace of {kind.removesuffix('_wo')}"
+    return replace(
+        model, packed_bytes=(*model.packed_bytes, packed), notes=(*model.notes, f"precision {_spelt(name)}: {said}")
+    )
 
 
 def named_precision(name: str, *, mixture: bool = True) -> tuple[str, str]:

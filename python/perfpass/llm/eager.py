@@ -266,6 +266,7 @@ def peaks(
 _PACKED = 1.08
 _LOW = 0.85
 _ONCE_SINCE = (4, 42)
+_SPLIT_SINCE = (4, 53)
 # Decoders that releases before that read too (CONFIG_MAPPING_NAMES of 4.41.2, and code of repositories of that time).
 _READ_BEFORE = frozenset({
     "baichuan", "bart", "bloom", "chatglm", "codegen", "cohere", "dbrx", "falcon", "gemma", "gpt2",
@@ -278,6 +279,17 @@ _READ_BEFORE = frozenset({
 def holds_twice(version: str) -> bool:
     """Whether that release of transformers holds the cache twice while it grows; a present one where none is stated."""
     return release(version) < _ONCE_SINCE
+
+
+def _looking(model: LanguageModel, quantization: Quantization, tokens: int, version: str) -> float:
+    """What a tower holds where all ``tokens`` of the prompts are pictures; up to 4.52 with a mask of every two patches,
+    in bits and as numbers (modeling_qwen2_vl.py of 4.52.4, and of 4.53.3, which splits pictures instead).
+    """
+    if model.sight is None:
+        return 0.0
+    size = quantization.activation_bytes
+    masked = not version or release(version) < _SPLIT_SINCE
+    return tokens * model.sight.elements * size + masked * model.sight.pairs * float(tokens) ** 2 * (1 + size)
 
 
 def in_eager_pytorch(
@@ -307,6 +319,7 @@ def in_eager_pytorch(
     may_be_old = old or (not version and model.model_type in _READ_BEFORE)
     most = peaks(model, quantization, **asked, held_twice=True, room_bytes=usual) if may_be_old else once
     taken = most if old else once
+    pictures = _looking(model, quantization, sequences * prompt, version)
     single = peaks(model, quantization, **(asked | {"sequences": 1}), room_bytes=usual)
     fits = peaks(model, quantization, **asked, room_bytes=spare).fits
     share = _PACKED if ELEMENT_BYTES[quantization.gemm] < quantization.activation_bytes else 1.0
@@ -321,9 +334,10 @@ def in_eager_pytorch(
     spared = (weights - read) * max(0.0, 1.0 - element / quantization.activation_bytes)
 
     def around(
-        low: float, median: float, high: float, context: tuple[float, float], limit: float = math.inf
+        low: float, median: float, high: float, context: tuple[float, float], limit: float = math.inf, seen: float = 0.0
     ) -> Interval:
         middle, above = (share * taken + context[1] for taken in (median, high))
+        above = max(above, weights + seen + context[1] if seen else 0.0)
         return interval(max(_LOW * (low - spared), certain) + context[0], middle, MOST_ABOVE * above, limit)
 
     cache = sequences * sequence_bytes(model, split, quantization, prompt + answer, block_tokens=1)
@@ -347,10 +361,10 @@ def in_eager_pytorch(
         most_requests=sequences if fits else 0,
         fits=fits,
         reason=reason,
-        alive=around(once.alive, taken.alive, most.alive, none),
-        reserved=around(once.alive, taken.reserved, most.reserved, none, full - least),
-        in_use=around(once.alive, taken.reserved, most.reserved, context, full),
-        needed=around(once.alive, taken.alive, most.alive, context),
+        alive=around(once.alive, taken.alive, most.alive, none, seen=pictures),
+        reserved=around(once.alive, taken.reserved, most.reserved, none, full - least, pictures),
+        in_use=around(once.alive, taken.reserved, most.reserved, context, full, pictures),
+        needed=around(once.alive, taken.alive, most.alive, context, seen=pictures),
         least=around(single.alive, single.alive, single.alive, context),
         basis=MEASURED if old else DOCUMENTED,
     )

@@ -110,13 +110,17 @@ class Room:
 
 @dataclass(frozen=True)
 class Parts:
-    """Bytes on one device: ``cache`` of the requests that run, ``each`` of one. The others as `Interval` has them."""
+    """Bytes on one device: ``cache`` of the requests that run, ``each`` of one. The others as `Interval` has them.
+
+    ``certain``: of the weights those that are there whatever was measured of others (`held_whole`).
+    """
 
     weights: tuple[float, float, float]  # low, median, high
     cache: float
     each: float
     workspace: tuple[float, float, float]
     runtime: tuple[float, float, float]
+    certain: float = 0.0
 
 
 def interval(low: float, median: float, high: float, most: float = float("inf")) -> Interval:
@@ -286,7 +290,7 @@ def held_whole(parts: Parts) -> InUse:
     """llama.cpp, which takes what it needs, once."""
 
     def around(median: float) -> Interval:
-        return interval(LLAMA_CPP_LOW * median, median, LLAMA_CPP_HIGH * median)
+        return interval(max(LLAMA_CPP_LOW * median, parts.certain), median, LLAMA_CPP_HIGH * median)
 
     total, one = needed(parts, parts.cache).median, needed(parts, parts.each).median
     tensors = needed(parts, parts.cache, runtime=False).median

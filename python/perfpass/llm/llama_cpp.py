@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 
 from perfpass.devices import Device
+from perfpass.errors import ArgumentError
 from perfpass.llm.architecture import LanguageModel
-from perfpass.llm.costs import Parallelism, Quantization, routed_bytes, weight_bytes
+from perfpass.llm.costs import Parallelism, Quantization, packed_format, routed_bytes, weight_bytes
 from perfpass.llm.in_use import Parts, given_by_default, held_whole, whole_bytes
 from perfpass.llm.memory import sequence_bytes, workspace_bytes
 from perfpass.llm.serving import MemoryFit
@@ -23,6 +24,31 @@ STEP_TOKENS, STEP_LOW_TOKENS = 512, 32
 BLOCK_TOKENS = 256
 # A device's context and libraries: of the measured peaks, what is left beside weights, cache and step.
 RUNTIME_BYTES, RUNTIME_LOW_BYTES = 0.5e9, 0.15e9
+
+# Types of a file in which every matrix has them; those of K types and others are mixtures that differ by the model.
+_UNIFORM = frozenset({"fp32", "bf16", "fp16", "q8_0", "mxfp4"})
+
+
+def is_uniform(quantization: Quantization) -> bool:
+    """Whether the bytes of a file follow from its types to the byte."""
+    return quantization.gemm in _UNIFORM and quantization.moe in _UNIFORM
+
+
+# What GPTQ, AWQ and bitsandbytes make, which no GGUF file holds.
+_OTHERS = frozenset({"int2_wo", "int3_wo", "int4_wo", "int8_wo"})
+
+
+def check_file(precision: str | None, stored_as: str = "") -> None:
+    """Raises ArgumentError for a format that llama.cpp does not read: one asked for by a method's name, or where none
+    is asked for the one that a checkpoint is ``stored_as``.
+    """
+    asked = precision if packed_format(precision) else ""
+    if asked or (precision is None and stored_as in _OTHERS):
+        found = f"precision {asked}" if asked else f"a checkpoint in {stored_as.removesuffix('_wo')}"
+        raise ArgumentError(
+            f"llama.cpp reads GGUF files, not {found}; ask for a type of its files, as --precision q4_k_m or q8_0, or "
+            "for another runtime"
+        )
 
 
 def layers_alone(
@@ -39,8 +65,10 @@ def layers_alone(
     tables = None if device.unified_memory else 1
     weights = weight_bytes(model, split, quantization, tables=tables, towers=False)
     cache = sequence_bytes(model, split, quantization, context, block_tokens=BLOCK_TOKENS)
-    kept = 1.0 - host_layers / model.layer_count
-    weights = kept * (weights - _experts_bytes(model, quantization, host_experts) / devices)
+    kept, hosted = 1.0 - host_layers / model.layer_count, _experts_bytes(model, quantization, host_experts) / devices
+    # What reads a device's memory does not count the host's table where both are one.
+    own = weight_bytes(model, split, quantization, tables=1, towers=False) if is_uniform(quantization) else 0.0
+    weights, certain = kept * (weights - hosted), kept * max(0.0, own - hosted)
     cache *= kept
     usual, least = (
         workspace_bytes(
@@ -64,7 +92,7 @@ def layers_alone(
     elif weights + cache + usual + RUNTIME_BYTES > by_itself.bytes:
         reason = f"it fits into {size(device.usable_bytes)}, but {by_itself.words}"
     single = (weights, weights, weights), (least, usual, usual), (RUNTIME_LOW_BYTES, RUNTIME_BYTES, RUNTIME_BYTES)
-    use = held_whole(Parts(weights=single[0], cache=cache, each=cache, workspace=single[1], runtime=single[2]))
+    use = held_whole(Parts(single[0], cache, cache, workspace=single[1], runtime=single[2], certain=certain))
     if fits and not reason and use.least.high > by_itself.bytes:
         reason = "it fits only where it takes no more than usual"
     return MemoryFit(

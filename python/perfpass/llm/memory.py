@@ -228,7 +228,22 @@ def server_workspace_bytes(
     usual, high = (_SORTED_BYTES, _SORTED_BYTES) if sorts else (_SAMPLED_BYTES, _SAMPLED_HIGH_BYTES)
     kept = max((layer.keeps.indexer_bytes for _, layer in model.layers if layer.keeps), default=0.0)
     scores, gathered = (_SCORE_BYTES, _GATHERED * context * kept) if kept else (0.0, 0.0)
-    return gathered + max(step + scores, usual * entries), gathered + max(most + scores, high * entries)
+    seen = seen_bytes(model)
+    return (
+        gathered + max(step + scores, usual * entries, seen),
+        gathered + max(most + scores, high * entries, (1 + _WORKSPACE_HIGH) * seen),
+    )
+
+
+def seen_bytes(model: LanguageModel) -> float:
+    """What a tower of pictures holds while vLLM profiles memory: pictures of the largest size, as many as a step has
+    tokens, at least one (`MultiModalBudget` of vllm/v1/worker/utils.py).
+    """
+    if model.sight is None:
+        return 0.0
+    most = model.sight.most_tokens
+    tokens = most * max(1, CHUNK_TOKENS // most)
+    return tokens * (model.sight.elements + model.hidden) * ELEMENT_BYTES["bf16"]
 
 
 def server_runtime_bytes(split: Parallelism, runtime: str) -> tuple[float, float, float]:

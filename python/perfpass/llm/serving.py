@@ -27,7 +27,10 @@ WORKERS = 1_000_000  # most
 def check_gpu(device: Device) -> None:
     """Raises ArgumentError for a CPU."""
     if not device.is_gpu:
-        raise ArgumentError(f"{device.id}: serving was measured on GPUs only; choose one (`perfpass devices`)")
+        raise ArgumentError(
+            f"{device.id}: serving was measured on GPUs only; choose one (`perfpass devices`), or ask for one "
+            "request in llama.cpp, which runs there: --offline --runtime llama.cpp (predict_offline)"
+        )
 
 
 def check_runtime(runtime: str, device: Device) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from perfpass.errors import UnsupportedError
+from perfpass.llm.architecture import Sight
 from perfpass.llm.vision import vision
 
 # Of pictures and of sound: where wrappers keep the configuration of what reads them.
@@ -30,6 +31,14 @@ _DEFAULTS = {
 _MOST = 100_000_000_000
 
 
+def sight(content: Mapping[str, Any]) -> Sight | None:
+    """What the tower of pictures that a configuration describes holds at once; None where its family is not known."""
+    try:
+        return vision(content).sight if dict(_towers(content)).get("pictures") else None
+    except UnsupportedError:
+        return None
+
+
 def beside(content: Mapping[str, Any]) -> tuple[int, str]:
     """Parameters of the towers that a configuration describes, and a sentence about them; (0, "") where it has none.
 
@@ -45,7 +54,8 @@ def beside(content: Mapping[str, Any]) -> tuple[int, str]:
     total = sum(size for size in found.values() if size is not None)
     return total, (
         f"the weights of what reads {' and '.join(found)} ({total / 1e9:.2f} B parameters) are loaded beside it, by "
-        "llama.cpp from a file of their own; passes through them are counted only where images are asked for"
+        "llama.cpp from a file of their own; passes through them are counted only where images are asked for, but in "
+        "what transformers may hold and vLLM profiles"
     )
 
 

@@ -10,11 +10,13 @@ from typing import Any
 from perfpass.errors import ArgumentError, FormatError, UnsupportedError
 from perfpass.importers.model_argument import understood
 from perfpass.importers.model_sources import read_configuration
-from perfpass.llm.architecture import Attention, LanguageModel, Layer, Mlp
+from perfpass.llm.architecture import Attention, LanguageModel, Layer, Mlp, Sight
 from perfpass.llm.image_tokens import RULES, Grid, Seen, seen
 from perfpass.text import unknown
 
 _MOST_IMAGES = 10_000
+# Pictures of which the largest number of tokens is one's: square, wide and high.
+_LARGE = ((8192, 8192), (8192, 6144), (8192, 2048), (2048, 8192))
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,21 @@ class Vision:
     def parameters(self) -> int:
         """Of tower and projector."""
         return self.tower.parameters + self.projector
+
+    @property
+    def sight(self) -> Sight | None:
+        """What it holds at once; None where pictures are no tokens of the prompt.
+
+        Of a layer in eager PyTorch: the stream and its norm, beside them queries, keys and values, their rotation in
+        fp32 and its result, or what is between the matrices of the MLP.
+        """
+        each = max((self.seen(*size) for size in _LARGE), key=lambda one: one.tokens)
+        dense, width = self.tower.layers[0][1].dense, self.tower.hidden
+        if each.tokens == 1 or dense is None:
+            return None
+        patches = each.tiles * each.patches / each.tokens
+        held = max(12 * width, 2 * width + dense.matrices * dense.width)
+        return Sight(patches * held, 0.0 if self.grid.tile else patches**2, each.tokens)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def predict(
     ``device``: a name, id or alias (``perfpass.device``), with a MIG profile after a colon if only a slice is meant, or
     "cpu" for this machine. ``batch``: the model's own if None; an OpGraph and a TVM module have theirs in their
     shapes, and another is refused. ``precision``: fp64, fp32, tf32, fp16, bf16, amp (fp16 autocast), amp_bf16, int8,
-    fp8, w8a8, w8a16 or w4a16. ``runtime``: torch, torch.compile, onnxruntime, tensorrt, tvm (Relay) or relax.
+    fp8, w8a8, w8a16, w4a16 or nf4. ``runtime``: torch, torch.compile, onnxruntime, tensorrt, tvm (Relay) or relax.
     ``layout``: nchw or nhwc. ``dims``: values of symbolic dimensions by name. ``mode``: inference, or training: one
     step (forward, backward, optimizer), derived from the forward graph; ``optimizer``: none, sgd, momentum (the
     default), adam or adamw, for training alone. ``frozen``, for training alone: parameters that are not trained, by
@@ -454,7 +454,8 @@ def _planned(graph: OpGraph, device: str | Device, *, runtime: str, **how: Any) 
 
         if single.keeps(workload.precision, runtime, workload.mode):
             graph = single.kept(graph)
-    plan = memory.plan(graph, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime))
+    held = allocation.as_held(graph, target, runtime)
+    plan = memory.plan(held, float_as=workload.float_as, alignment_bytes=allocation.alignment_bytes(runtime))
     return PlannedRun(
         graph=graph,
         plan=kept_outputs.with_float_logits(graph, plan, workload.float_as),

@@ -1,12 +1,12 @@
-"""Weights in fewer bits than the arithmetic beside them, as a what-if on any graph: "w8a8", "w8a16" and "w4a16".
+"""Weights in fewer bits than the arithmetic beside them, as a what-if on any graph: "w8a8", "w8a16", "w4a16", "nf4".
 
-"int8" and "fp8" count everything in 8 bits, as an engine that was built so runs it. These two quantise the products
-alone (`perfpass.graph.quantised`): w8a8 gives products and convolutions weights of 8 bits and quantises their inputs as
-they come, at the device's rate of int8; w8a16 and w4a16 store the weights of products in 8 or 4 bits, in blocks of 128
-with a scale each, and compute in 16 bits. On a CPU, whose kernels compute in fp32, so does what stands between. Time is
-that of the other precision with the bytes and the rate of these products; the interval holds the run without
-quantisation too, since few kernels reach what they promise, but where products in 8 bits were measured (ONNX Runtime on
-a CPU).
+"int8" and "fp8" count everything in 8 bits, as an engine that was built so runs it. These quantise the products alone
+(`perfpass.graph.quantised`): w8a8 gives products and convolutions weights of 8 bits and quantises their inputs as they
+come, at the device's rate of int8; w8a16 and w4a16 store the weights of products in 8 or 4 bits, in blocks of 128 with
+a scale each, and compute in 16 bits; nf4 is bitsandbytes' w4a16, in blocks of 64 with a scale of 32 bits. On a CPU,
+whose kernels compute in fp32, so does what stands between. Time is that of the other precision with the bytes and the
+rate of these products; the interval holds the run without quantisation too, since few kernels reach what they promise,
+but where products in 8 bits were measured (ONNX Runtime on a CPU).
 """
 
 from __future__ import annotations
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     from perfpass.graph.quantised import Quantised
     from perfpass.predictors.way import Way
 
-BITS = {"w8a8": 8, "w8a16": 8, "w4a16": 4}
+BITS = {"w8a8": 8, "w8a16": 8, "w4a16": 4, "nf4": 4}
+# Blocks and scales of its 4 bits as diffusers asks for them (bnb_4bit_use_double_quant is off): fp32, which is counted
+# as integers of as many bytes, since counting narrows floating tensors.
+_BITSANDBYTES = (64, "int32")
+_TIMED_AS = {"w8a8": "int8", "nf4": "w4a16"}
 _INPUTS_TOO = ("w8a8",)
 _EIGHT_BITS = [OPERATORS.index(name) for name in ("quantized_matmul", "quantized_conv")]
 
@@ -43,9 +47,10 @@ def beside(scheme: str, device: Device) -> str:
 
 def rewritten(graph: OpGraph, scheme: str) -> Quantised:
     """The graph as it is stored."""
-    from perfpass.graph.quantised import quantised
+    from perfpass.graph.quantised import Packing, quantised
 
-    return quantised(graph, BITS[scheme], alone=scheme not in _INPUTS_TOO)
+    packing = Packing(*_BITSANDBYTES) if scheme == "nf4" else None
+    return quantised(graph, BITS[scheme], alone=scheme not in _INPUTS_TOO, packing=packing)
 
 
 def as_run(table: OperatorTable, way: Way) -> OperatorTable:
@@ -63,7 +68,7 @@ def told_apart(asked: str | None, beside: str) -> str:
     """The precision by which a ratio's interval tells a quantised run from others; that of any other run is its own."""
     if asked not in BITS:
         return beside
-    return "int8" if asked in _INPUTS_TOO else asked
+    return _TIMED_AS.get(asked, asked)
 
 
 def measured(scheme: str, way: Way) -> bool:

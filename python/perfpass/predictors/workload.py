@@ -36,6 +36,7 @@ PRECISIONS: dict[str, tuple[str, str]] = {
     "w8a8": ("float16", "fp16"),  # on a GPU; see perfpass.predictors.quantisation
     "w8a16": ("float16", "fp16"),
     "w4a16": ("float16", "fp16"),
+    "nf4": ("float16", "fp16"),
 }
 _WEIGHTS_ALONE = {"int8_wo": "w8a16", "fp8_wo": "w8a16", "int4_wo": "w4a16", "int4": "w4a16"}  # language models' names
 _PRECISION_ALIASES = _WEIGHTS_ALONE | {

@@ -39,6 +39,7 @@ class Counting:
     strided: bool
     folds: bool
     fuses: bool
+    narrows: bool
     alignment_bytes: int
     allocator: str
     weight_copies: int
@@ -80,6 +81,7 @@ def count(models: Sequence[Any], defaults: Candidate, counting: Counting, thread
         counting.strided,
         counting.folds,
         counting.fuses,
+        counting.narrows,
         counting.alignment_bytes,
         counting.allocator,
         counting.weight_copies,

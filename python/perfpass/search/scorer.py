@@ -129,6 +129,7 @@ class Scorer:
             strided=True,
             folds=fusion.folds(runtime),
             fuses=False,
+            narrows=False,
             alignment_bytes=allocation.alignment_bytes(runtime),
             allocator=max(kinds - {"none"}, default="none"),
             weight_copies=allocation.weight_copies(ways[0].precision, ways[0].runtime),
@@ -138,7 +139,12 @@ class Scorer:
         )
         # Files are read otherwise for CPUs than for GPUs (`fusion.strided`); lanes of one kind share what is counted.
         of_kind = {
-            kind: replace(counting, strided=fusion.strided(runtime, kind), fuses=fusion.fuses(runtime, kind))
+            kind: replace(
+                counting,
+                strided=fusion.strided(runtime, kind),
+                fuses=fusion.fuses(runtime, kind),
+                narrows=allocation.narrows(kind, runtime),
+            )
             for kind in {way.device.kind for way in ways}
         }
         self._countings = [of_kind[way.device.kind] for way in ways]

@@ -56,7 +56,7 @@ class Predict(Question):
     device: _Device
     batch: _Whole = Field(None, description="The model's own if left out.")
     precision: _Text = Field(
-        None, description="fp64, fp32 (default), tf32, fp16, bf16, amp, amp_bf16, int8, fp8, w8a8, w8a16, w4a16."
+        None, description="fp64, fp32 (default), tf32, fp16, bf16, amp, amp_bf16, int8, fp8, w8a8, w8a16, w4a16, nf4."
     )
     mode: _Text = Field(None, description="inference (default) or training: one step.")
     runtime: _Text = Field(

@@ -185,6 +185,8 @@ def _llama_cpp(
     kept_experts = sum(experts[first:hosted])
     whole_weights = sum(each) + head + (table if not device.unified_memory else 0.0)
     gpu = sum(each[first:]) - kept_experts + (head if with_head else 0.0)
+    known = ggml.is_uniform(loaded.quantization) or (subject.placed is not None and loaded.as_stored)
+    certain = gpu if known else 0.0
     if device.unified_memory and on_gpu:
         gpu += table  # one memory holds the host's table as well
     share = _fullest(settings.gpus, on_gpu)
@@ -207,6 +209,7 @@ def _llama_cpp(
         each=held * cache.total(one),
         workspace=(least, usual, usual),
         runtime=beside,
+        certain=share * certain,
     )
     found = in_use.held_whole(parts)
     whole = in_use.whole_bytes(device)

@@ -23,6 +23,7 @@ from perfpass.llm.costs import (
 )
 from perfpass.llm.in_use import SERVERS as SERVERS
 from perfpass.llm.in_use import SINCE
+from perfpass.llm.llama_cpp import check_file
 from perfpass.llm.precision import loaded, quantization
 from perfpass.llm.serving import check_arithmetic, usable
 from perfpass.llm.versions import check_version
@@ -175,6 +176,8 @@ def stored(model: LanguageModel, settings: Settings, device: Device) -> Stored:
     the device computes in it is asked by `computed`.
     """
     name, sizes = settings.precision, dict(ELEMENT_BYTES)
+    if settings.runtime == "llama.cpp":
+        check_file(name, model.experts_stored_as)
     if packed := packed_format(name):
         kind, size = packed
         return Stored(Quantization(kind, kind), sizes | {kind: size}, False, str(name).lower())

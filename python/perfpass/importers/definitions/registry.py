@@ -161,6 +161,13 @@ _YOLO_WITH_ATTENTION = {
     "11": {"n": 2.62e6, "s": 9.46e6, "m": 20.11e6, "l": 25.37e6, "x": 56.97e6},
     "12": {"n": 2.60e6, "s": 9.28e6, "m": 20.20e6, "l": 26.45e6, "x": 59.21e6},
 }
+# With masks (seg) and with key points (pose); the counts of Ultralytics' tables.
+_YOLO_TASKS = {
+    ("yolo", "v8", "seg"): {"n": 3.4e6, "s": 11.8e6, "m": 27.3e6, "l": 46.0e6, "x": 71.8e6},
+    ("yolo", "v8", "pose"): {"n": 3.3e6, "s": 11.6e6, "m": 26.4e6, "l": 44.4e6, "x": 69.4e6},
+    ("yolo_attention", "11", "seg"): {"n": 2.9e6, "s": 10.1e6, "m": 22.4e6, "l": 27.6e6, "x": 62.1e6},
+    ("yolo_attention", "11", "pose"): {"n": 2.9e6, "s": 9.9e6, "m": 20.9e6, "l": 26.2e6, "x": 58.8e6},
+}
 _PAPERS = {
     "11": "Ultralytics' configurations",
     "12": "Tian et al., 2025, arXiv 2502.12524",
@@ -248,6 +255,10 @@ _FIXED: Mapping[str, Own] = {
     **{
         f"yolo{kind}{size}": Own(_made("yolo_attention", "Yolo", kind, size), _PAPERS[kind], stated, (640, 640))
         for kind, sizes in _YOLO_WITH_ATTENTION.items() for size, stated in sizes.items()
+    },
+    **{
+        f"yolo{kind}{size}-{task}": Own(_made(file, "Yolo", kind, size, task), _PAPERS[kind], stated, (640, 640))
+        for (file, kind, task), sizes in _YOLO_TASKS.items() for size, stated in sizes.items()
     },
     **{
         f"efficientdet-{size}": Own(

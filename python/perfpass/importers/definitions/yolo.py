@@ -1,4 +1,5 @@
 """YOLO v3 (Redmon and Farhadi, 2018), v5 and v8 (Ultralytics' configurations), YOLOX (Ge et al., 2021), 80 classes.
+Of v8 also with masks and key points.
 
 Suppression of boxes, which depends on values, is left out.
 """
@@ -13,6 +14,7 @@ from torch import nn
 from torch.nn import functional as f
 
 CLASSES = 80
+VALUES = {"seg": 32, "pose": 51}  # masks; 17 points with three values each, of people alone
 BINS = 16  # of v8's distribution over a box's sides
 # Depth and width of each size.
 SIZES = {
@@ -86,11 +88,36 @@ class Pooled(nn.Module):
         return self.last(torch.cat(kept, 1))
 
 
-class Yolo(nn.Module):
-    """``kind`` "v5", "v8" or "x" (YOLOX), of a size of `SIZES`."""
+class Task(nn.Module):
+    """What stands beside boxes and scores, of maps of ``widths``: of "seg" coefficients of masks and the masks
+    themselves, whose maps are ``wide``, of "pose" key points.
+    """
 
-    def __init__(self, kind: str, size: str) -> None:
+    def __init__(self, task: str, widths: Sequence[int], wide: int) -> None:
         super().__init__()
+        values = VALUES[task]
+        inner = max(widths[0] // 4, values)
+        self.towers = nn.ModuleList(
+            nn.Sequential(conv(n, inner, 3), conv(inner, inner, 3), nn.Conv2d(inner, values, 1)) for n in widths
+        )
+        self.masks = None
+        if task == "seg":
+            up = nn.ConvTranspose2d(wide, wide, 2, 2)
+            self.masks = nn.Sequential(conv(widths[0], wide, 3), up, conv(wide, wide, 3), conv(wide, values))
+
+    def forward(self, found: torch.Tensor, maps: Sequence[torch.Tensor]) -> Any:
+        """Boxes and scores [B, places, values] -> the same with more values; of "seg" masks [B, 32, H/4, W/4] too."""
+        more = torch.cat([tower(m).flatten(2) for tower, m in zip(self.towers, maps, strict=True)], 2)
+        found = torch.cat([found, more.transpose(1, 2)], 2)
+        return found if self.masks is None else (found, self.masks(maps[0]))
+
+
+class Yolo(nn.Module):
+    """``kind`` "v5", "v8" or "x" (YOLOX), of a size of `SIZES`; ``task``: of `VALUES`, v8's alone."""
+
+    def __init__(self, kind: str, size: str, task: str = "") -> None:
+        super().__init__()
+        self.classes = CLASSES if task != "pose" else 1
         self.kind, (deep, wide) = kind, SIZES[size]
         new, most = kind == "v8", _WIDEST.get(size, 1024) if kind == "v8" else 1024
         deep = min(deep, 1) if new else deep
@@ -113,12 +140,13 @@ class Yolo(nn.Module):
         self.shrink = nn.ModuleList(conv(n, n, 3, 2) for n in w[2:4])
         self.down = nn.ModuleList(Partial(a, b, back, **options) for a, b in down)
         self.heads = nn.ModuleList(self._head(n, w[2]) for n in w[2:])
+        self.task = Task(task, w[2:], int(256 * wide)) if task else None
 
     def _head(self, width: int, least: int) -> nn.Module:
         if self.kind == "v5":
             return nn.ModuleList([nn.Conv2d(width, 3 * (CLASSES + 5), 1)])
-        inner = [max(16, least // 4, 4 * BINS), max(least, CLASSES)] if self.kind == "v8" else [least, least]
-        outputs = [4 * BINS, CLASSES] if self.kind == "v8" else [5, CLASSES]
+        inner = [max(16, least // 4, 4 * BINS), max(least, self.classes)] if self.kind == "v8" else [least, least]
+        outputs = [4 * BINS, self.classes] if self.kind == "v8" else [5, CLASSES]
         stem: nn.Module = nn.Identity() if self.kind == "v8" else conv(width, least)
         start = width if self.kind == "v8" else least
         towers = (
@@ -127,8 +155,8 @@ class Yolo(nn.Module):
         )
         return nn.ModuleList([stem, *towers])
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, 3, H, W] -> boxes and scores [B, places, values]."""
+    def forward(self, x: torch.Tensor) -> Any:
+        """[B, 3, H, W] -> boxes and scores [B, places, values], and what the task has beside."""
         x = self.stem(f.pixel_unshuffle(x, 2) if self.kind == "x" else x)
         maps = []
         for stage in self.stages:
@@ -143,7 +171,8 @@ class Yolo(nn.Module):
         for shrink, down, side in zip(self.shrink, self.down, reversed(kept), strict=True):
             x = down(torch.cat([shrink(x), side], 1))
             found.append(x)
-        return torch.cat([self._scores(head, m) for head, m in zip(self.heads, found, strict=True)], 1)
+        scores = torch.cat([self._scores(head, m) for head, m in zip(self.heads, found, strict=True)], 1)
+        return scores if self.task is None else self.task(scores, found)
 
     def _scores(self, head: Any, x: torch.Tensor) -> torch.Tensor:
         if self.kind == "v5":

@@ -1,4 +1,5 @@
 """YOLO11 (Ultralytics' configurations, 2024) and YOLO12 (Tian et al., 2025, Ultralytics' form of it), 80 classes.
+Of YOLO11 also with masks and key points.
 
 Suppression of boxes, which depends on values, is left out.
 """
@@ -11,7 +12,7 @@ import torch
 from torch import nn
 from torch.nn import functional as f
 
-from perfpass.importers.definitions.yolo import BINS, CLASSES, Pooled, conv
+from perfpass.importers.definitions.yolo import BINS, CLASSES, Pooled, Task, conv
 
 # Depth, width and the widest of each size, before it is multiplied.
 SIZES = {
@@ -170,10 +171,11 @@ class KeptAttended(nn.Module):
 
 
 class Yolo(nn.Module):
-    """``kind`` "11" or "12", of a size of `SIZES`."""
+    """``kind`` "11" or "12", of a size of `SIZES`; ``task`` as of `perfpass.importers.definitions.yolo.Yolo`."""
 
-    def __init__(self, kind: str, size: str) -> None:
+    def __init__(self, kind: str, size: str, task: str = "") -> None:
         super().__init__()
+        self.classes = CLASSES if task != "pose" else 1
         deep, wide, widest = SIZES[size]
         w = [int(min(n, widest) * wide) for n in (64, 128, 256, 512, 1024)]
         count, nested, large = round(2 * deep), size in "mlx", size in "lx"
@@ -208,22 +210,23 @@ class Yolo(nn.Module):
         self.up = nn.ModuleList([block(w[4] + w[3], w[3]), block(2 * w[3], w[2])])
         self.shrink = nn.ModuleList([conv(w[2], w[2], 3, 2), conv(w[3], w[3], 3, 2)])
         self.down = nn.ModuleList([block(w[2] + w[3], w[3]), deepest(w[3] + w[4])])
-        self.heads = nn.ModuleList(self._head(n, w[2]) for n in (w[2], w[3], w[4]))
+        self.heads = nn.ModuleList(self._head(n, w[2]) for n in w[2:])
+        self.task = Task(task, w[2:], int(256 * wide)) if task else None
 
     def _head(self, width: int, least: int) -> nn.Module:
-        box, score = max(16, least // 4, 4 * BINS), max(least, CLASSES)
+        box, score = max(16, least // 4, 4 * BINS), max(least, self.classes)
         return nn.ModuleList(
             [
                 nn.Sequential(conv(width, box, 3), conv(box, box, 3), nn.Conv2d(box, 4 * BINS, 1)),
                 nn.Sequential(
                     _grouped(width, 3), conv(width, score), _grouped(score, 3), conv(score, score),
-                    nn.Conv2d(score, CLASSES, 1),
+                    nn.Conv2d(score, self.classes, 1),
                 ),
             ]
         )  # fmt: skip
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, 3, H, W] -> boxes and scores [B, places, 84]."""
+    def forward(self, x: torch.Tensor) -> Any:
+        """[B, 3, H, W] -> boxes and scores [B, places, 84], and what the task has beside."""
         x = self.stem(x)
         maps = []
         for stage in self.stages:
@@ -237,7 +240,8 @@ class Yolo(nn.Module):
         for shrink, down, side in zip(self.shrink, self.down, kept[1::-1], strict=True):
             x = down(torch.cat([shrink(x), side], 1))
             found.append(x)
-        return torch.cat([_scores(head, m) for head, m in zip(self.heads, found, strict=True)], 1)
+        scores = torch.cat([_scores(head, m) for head, m in zip(self.heads, found, strict=True)], 1)
+        return scores if self.task is None else self.task(scores, found)
 
 
 def _scores(head: Any, x: torch.Tensor) -> torch.Tensor:

@@ -64,7 +64,11 @@ _OTHERS_TOKENS = 1_536
 
 # How transformers runs a layer's experts, by release (`looped`).
 _LOOPING, _AT_ONCE = ("transformers", "bitsandbytes"), ("gpt_oss", "llama4_text")
-_CHOSEN_SINCE, _GROUPED_SINCE = (4, 53), (5,)
+_CHOSEN_SINCE, _GROUPED_SINCE, _LAST_OVER_ALL = (4, 53), (5,), "4.52"
+# Mixtures that the last of the releases that loop over all experts reads (their modeling files of 4.52.4).
+_READ_OVER_ALL = frozenset({
+    "dbrx", "deepseek_v3", "jamba", "mixtral", "olmoe", "phimoe", "qwen2_moe", "qwen3_moe",
+})  # fmt: skip
 _EXPERTS_OF_HABIT, _UNCHOSEN = 8.0, 0.4
 
 _PLAIN, _EAGER, _HALVES = Arithmetic(), Arithmetic(scores_kept=True), Arithmetic(half_sums=True)
@@ -151,8 +155,8 @@ def engine_of(batch: Batch) -> str:
     name = _SAME.get(batch.runtime, batch.runtime)
     if name in ONE_SEQUENCE:
         return LLAMA_CPP + backend_of(batch.device, batch.stack)
-    # transformers multiplies integers of 8 bits with bitsandbytes' kernels.
-    return "bitsandbytes" if name == "transformers" and batch.precision in ("int8", "int8_wo") else name
+    # What transformers calls int8 are bitsandbytes' kernels; weights alone in 8 bits (GPTQ, EETQ, torchao) have others.
+    return "bitsandbytes" if name == "transformers" and batch.precision == "int8" else name
 
 
 def split_of(engine: Engine, devices: int) -> Parallelism:
@@ -218,6 +222,11 @@ def _has_looped(batch: Batch) -> bool:
     """Whether some release loops over the experts of this model."""
     model = batch.model
     return engine_of(batch) in _LOOPING and model.is_mixture and model.model_type not in _AT_ONCE
+
+
+def _may_loop(batch: Batch) -> bool:
+    """Whether no release is stated and one that loops over all experts reads this model."""
+    return _has_looped(batch) and not batch.runtime_version and batch.model.model_type in _READ_OVER_ALL
 
 
 def token(batch: Batch, split: Parallelism, sequences: Number, depth: Number) -> Parts:
@@ -341,6 +350,13 @@ class Engines:
         each = ((1.0, token(batch, split, together, inputs + outputs / 2)),)
         prompt_s = self._interval("prompt", first, habits, self.lacks(batch, inputs, prompt=True))
         token_s = self._interval("token", each, habits, self.lacks(batch, inputs + outputs))
+        if _may_loop(batch):
+            # No release is stated: upper bounds are those of the slowest, as a plan of memory has them.
+            slowest = self.predict(replace(batch, runtime_version=_LAST_OVER_ALL))
+            assert slowest.prompt_s
+            prompt_s = replace(prompt_s, high=max(prompt_s.high, slowest.prompt_s.high))
+            if slowest.token_s:
+                token_s = replace(token_s, high=max(token_s.high, slowest.token_s.high))
         whole = [waves * (p + outputs * t) for p, t in zip(_values(prompt_s), _values(token_s), strict=True)]
         latency = Interval(whole[0], whole[1], whole[2], "s")
         support = self._support(batch, latency)
@@ -379,8 +395,11 @@ class Engines:
                 f"transformers {batch.runtime_version} runs a layer's experts one after another: "
                 f"{again:.1f} times the host's time of eight (present releases in groups)"
             )
-        elif _has_looped(batch) and not batch.runtime_version:
-            reasons.append("a present release; up to 4.52 all experts of a layer are looped over (--runtime-version)")
+        elif _may_loop(batch):
+            reasons.append(
+                "a present release; up to 4.52 all experts of a layer are looped over, which the upper bounds hold "
+                "(--runtime-version)"
+            )
         host = host_of(batch)
         left = "nothing is left to the host"
         if host != NOTHING:

@@ -17,6 +17,7 @@ from perfpass.llm import assumed
 from perfpass.llm.architecture import LanguageModel
 from perfpass.llm.configuration import language_model
 from perfpass.llm.costs import Parallelism, file_type, in_format, named_precision
+from perfpass.llm.llama_cpp import check_file
 from perfpass.llm.serving import beyond_positions, check_arithmetic, check_runtime, check_split, usable
 from perfpass.llm.versions import check_version
 from perfpass.prediction import Interval, MemoryVerdict, Support, SupportLevel
@@ -99,6 +100,8 @@ def batch_of(
     if runtime_version and runtime not in _VERSIONED:
         known = " and ".join(_VERSIONED)
         raise ArgumentError(f"without a server a version says something of {known}, not of {runtime}; leave it out")
+    if runtime in ONE_SEQUENCE:
+        check_file(precision, read.experts_stored_as)
     if precision is None:
         plain = read.stored_as in _16_BITS and read.experts_stored_as in _16_BITS
         own = file_type(read.stored_as, read.experts_stored_as) if runtime == "llama.cpp" else None

@@ -78,6 +78,18 @@ def packs(way: Way) -> bool:
     return (way.device.kind, way.as_measured.runtime) == _PACKS
 
 
+def narrows(kind: str, runtime: str) -> bool:
+    """Whether a runtime on a ``kind`` of device holds in 8 bits what a file widens and narrows again: ONNX Runtime on
+    CPUs, whose weights and tensors then take a byte. Elsewhere none was measured.
+    """
+    return (kind, STANDING_IN.get(runtime, runtime)) == _PACKS
+
+
+def as_held(graph: OpGraph, device: Device, runtime: str) -> OpGraph:
+    """``graph`` whose tensors are those that a runtime holds, for a plan of its memory."""
+    return replace(graph, core=_core.narrowed(graph.core)) if narrows(device.kind, runtime) else graph
+
+
 def searches(way: Way) -> bool:
     """Whether the runtime tries the workspaces of convolutions (`searched_bytes`)."""
     return (way.device.kind, way.runtime) == _SEARCHES
@@ -92,8 +104,9 @@ def reserved_bytes(planned: PlannedRun) -> int:
     of, copies = allocator(planned.way.device, planned.way.runtime), _copies(planned.way)
     if of == "caching" and kept_outputs.float_logits_bytes(planned.graph, planned.float_as):
         return kept_outputs.reserved_with_float_logits(planned.graph, planned.float_as, copies)
+    held = as_held(planned.graph, planned.way.device, planned.way.runtime)
     found: int = _core.reserved_bytes(
-        planned.graph.core, of, copies, planned.float_as, planned.plan.weight_bytes
+        held.core, of, copies, planned.float_as, planned.plan.weight_bytes
     )  # fmt: skip
     return found
 

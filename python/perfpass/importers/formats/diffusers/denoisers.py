@@ -118,14 +118,14 @@ def _aura_flow(c: Any, at: Latent) -> Given:
 
 
 def _cog_video(c: Any, at: Latent) -> Given:
-    frames = at.frames
+    deep = math.ceil(at.frames / (c.patch_size_t or 1))  # the pipeline draws as many frames as fill its patches
+    frames = deep * (c.patch_size_t or 1)
     given: Given = {
         "hidden_states": _tensor(at.batch, frames, c.in_channels, at.height, at.width),
         "encoder_hidden_states": _words(at, c.text_embed_dim),
         "timestep": _times(at),
     }
     if c.use_rotary_positional_embeddings:
-        deep = math.ceil(frames / c.patch_size_t) if c.patch_size_t else frames
         places = deep * (at.height // c.patch_size) * (at.width // c.patch_size)
         given["image_rotary_emb"] = tuple(_tensor(places, c.attention_head_dim) for _ in range(2))
     return given
