@@ -257,12 +257,25 @@ def test_a_cuda_graph_is_predicted_and_written_for_the_server_that_captures_it()
 
 
 def test_kserve_gets_a_service_for_every_model(layout):
-    for document in documents(layout, "kserve"):
+    services = {document["metadata"]["name"]: document for document in documents(layout, "kserve")}
+    assert set(services) == {"vision-net", "chat", "small"}
+    for document in services.values():
         assert (document["apiVersion"], document["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
         predictor = document["spec"]["predictor"]
         assert predictor["minReplicas"] == predictor["maxReplicas"] >= 1
         assert predictor["model"]["modelFormat"]["name"] in ("onnx", "pytorch", "huggingface")
         assert list(predictor["model"]["resources"]["limits"].values()) == ["1"]
+    # Triton is given a whole repository and told which of its models, as pods of the format k8s are.
+    network = services["vision-net"]["spec"]["predictor"]["model"]
+    pod = next(d for d in documents(layout, "k8s") if d["metadata"]["name"] == "vision-net")
+    assert (network["runtime"], network["storageUri"]) == ("kserve-tritonserver", "pvc://models")
+    assert network["args"] == pod["spec"]["template"]["spec"]["containers"][0]["args"][1:]
+    # What a server would fetch from the hub is fetched there; what lies in the claim is where its pod finds it.
+    chat = services["chat"]["spec"]["predictor"]["model"]
+    assert chat["storageUri"] == "hf://meta-llama/Llama-3.1-8B" and "--model" not in chat["args"]
+    named = Fleet((Pool(device("h100"), 1),), (Model("chat", "llama-3.1-8b", kind="llm", options=CHAT),))
+    (own,) = documents(pack_options(named, [[option("whole", concurrency=16)]]), "kserve")
+    assert own["spec"]["predictor"]["model"]["storageUri"] == "pvc://models/llama-3.1-8b"
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang", "llama.cpp"])
