@@ -581,6 +581,17 @@ def test_of_an_apple_chip_a_batch_is_judged_by_the_same_part_of_its_memory():
         assert ("iogpu.wired_limit_mb" in found.reason) == (answer == "perhaps")
 
 
+def test_of_an_amd_processors_gpu_linux_gives_half_and_more_where_it_is_told():
+    """gpt-oss-120b with its longest context takes 64.4 GiB of a Strix Halo: it runs where ttm.pages_limit is raised."""
+    options = {"runtime": "llama.cpp", "precision": "mxfp4"}
+    short, long = (perfpass.fit("gpt-oss-120b", "strix-halo", context=n, **options) for n in (8192, 131072))
+    assert short.answers[0].limit_bytes == device("strix-halo").usable_bytes / 2
+    assert long.answer == "cannot say" and any("ttm.pages_limit" in note for note in long.notes)
+    assert perfpass.fit("llama-3.1-405b", "strix-halo", **options | {"precision": "q4_k_m"}).answer == "no"
+    whole = perfpass.fit("llama-3.1-8b", "mi300a", runtime="llama.cpp").answers[0]
+    assert whole.limit_bytes > 0.99 * device("mi300a").usable_bytes  # stacked memory of its own
+
+
 def counted_on(chip, name="llama-3.1-8b"):
     return need(Subject(name, language_model(name)), chip, Settings("llama.cpp", precision="q4_k_m"), Load(8192))
 

@@ -39,7 +39,7 @@ def save_section(section: Section, path: Path) -> None:
     if reliable:
         _draw_reliability(next(parts).subplots(), reliable)
     if section.told:
-        _draw_told(*next(parts).subplots(1, 2), section.told)
+        _draw_told(*next(parts).subplots(1, 2, width_ratios=(1.4, 1.0)), section.told)
     figure.suptitle(section.title, fontsize=13)
     save(figure, path)
     if path.suffix == ".png":
@@ -88,26 +88,25 @@ def _draw_reliability(axis: Any, lines: list[Line]) -> None:
 
 
 def _draw_told(came: Any, reached: Any, told: list[dict[str, Any]]) -> None:
-    """Probabilities: how often it came, by what was said, the last line of ``told`` thick, which is of all; and where
-    the middle eight tenths of each of the others' runs lie.
+    """Probabilities: how often it came by what was said, a disc for each line's tenth and a curve of the last of
+    ``told``, which is of all; and where the middle eight tenths of each of the others' runs lie.
     """
     lines, every = sorted(told[:-1], key=lambda x: x["reached_pct"][1]), told[-1]
-    for place, line in enumerate([*lines, every]):
-        thick, colour = line is every, "black" if line is every else _COLOURS[place % len(_COLOURS)]
-        came.plot(line["said_pct"], line["came_pct"], color=colour, linewidth=2.0 if thick else 0.7, zorder=2 + thick)
-        sizes = [2.0 * share for share in line["share_pct"]]
-        came.scatter(line["said_pct"], line["came_pct"], s=sizes, color=colour, linewidths=0, zorder=2 + thick)
-        if not thick:
-            tenth, middle, nine = line["reached_pct"]
-            reached.plot([tenth, nine], [place, place], color=colour, linewidth=2.0)
-            reached.plot([middle], [place], color=colour, marker="o", markersize=5)
+    for place, line in enumerate(lines):
+        colour = _COLOURS[place % len(_COLOURS)]
+        sizes = [6.0 + 6.0 * share for share in line["share_pct"]]
+        came.scatter(line["said_pct"], line["came_pct"], s=sizes, color=colour, alpha=0.5, linewidths=0)
+        tenth, middle, nine = line["reached_pct"]
+        reached.plot([tenth, nine], [place, place], color=colour, linewidth=2.0)
+        reached.plot([middle], [place], color=colour, marker="o", markersize=5)
+    came.plot(every["said_pct"], every["came_pct"], color="black", linewidth=2.0, marker="o", markersize=4)
+    came.plot([0, 100], [0, 100], color="black", linewidth=0.8, linestyle=":")
+    came.set(xlabel="P that was said, %", ylabel="came, %", xlim=(-3, 103), ylim=(-3, 103))
+    came.set_title("said and came (curve: every line alike)", fontsize=10)
     reached.plot([100 * (i + 0.5) / len(lines) for i in range(len(lines))], range(len(lines)), "k:", linewidth=0.8)
     reached.set_yticks(range(len(lines)), [f"{x['line']} ({x['runs']:,})" for x in lines], fontsize=7)
-    reached.set(xlim=(0, 100), xlabel="P of just what was measured, %")
-    reached.set_title("where each line's runs lie (dotted: evenly spread)", fontsize=10)
-    came.plot([0, 100], [0, 100], color="black", linewidth=0.8, linestyle=":")
-    came.set(xlabel="P that was said, %", ylabel="came, %", xlim=(0, 100), ylim=(0, 100))
-    came.set_title("reliability: colours as on the right, black all (area: share of the questions)", fontsize=10)
+    reached.set(xlim=(0, 100), xlabel="P of just what was measured, % (dotted: spread evenly)")
+    reached.set_title("where runs lie", fontsize=10)
 
 
 def _draw_agreement(axis: Any, points: dict[str, Any]) -> None:
