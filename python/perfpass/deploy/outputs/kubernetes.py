@@ -1,8 +1,8 @@
 """Kubernetes: deployments on NVIDIA's device plug-in (k8s) or by claims (dra, Dynamic Resource Allocation), and KServe.
 
 Sources: the Kubernetes API (apps/v1, resource.k8s.io/v1), the device plug-in's resources under MIG strategy mixed, the
-examples of NVIDIA's DRA driver for GPUs, KServe's serving.kserve.io/v1beta1 and its serving runtimes for Hugging Face and
-for Triton, which is given a whole repository. Models come from a volume claim `models`.
+examples of NVIDIA's DRA driver for GPUs, KServe's serving.kserve.io/v1beta1 and its serving runtimes for Hugging Face
+and for Triton, which is given a whole repository. Models come from a volume claim `models`.
 """
 
 from __future__ import annotations
