@@ -39,7 +39,8 @@ def save_section(section: Section, path: Path) -> None:
     if reliable:
         _draw_reliability(next(parts).subplots(), reliable)
     if section.told:
-        _draw_told(*next(parts).subplots(1, 2, width_ratios=(1.4, 1.0)), section.told)
+        came, reached = next(parts).subplots(1, 2, width_ratios=(1.4, 1.0))
+        _draw_told(came, reached, section.told)
     figure.suptitle(section.title, fontsize=13)
     save(figure, path)
     if path.suffix == ".png":

@@ -16,9 +16,8 @@ from perfpass.deploy.difference.result import Difference
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
-from perfpass.graph import costs
+from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, costs
 from perfpass.graph.changes import Changes, changes
-from perfpass.graph.opgraph import OPERATOR_CLASS_OF, OPERATOR_CLASSES
 from perfpass.importers import load
 from perfpass.prediction import SUPPORT_LEVELS, WIDEST_FACTOR, Interval, Prediction, Support
 from perfpass.predictors import predict_graph, quantisation
