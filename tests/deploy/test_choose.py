@@ -85,6 +85,17 @@ def test_a_dearer_table_makes_the_price_and_not_the_targets(tmp_path):
     assert nothing.decision == "cannot say" and nothing.exit_code == 2 and nothing.chosen is None
 
 
+def test_of_a_device_without_a_price_what_is_cheapest_at_any_price_is_taken(tmp_path):
+    table = tmp_path / "prices.toml"
+    row = 'device = "rtx-5090"\nprovider = "us"\nusd_per_hour = 0.5\ndate = "2026-01-01"\nsource = "us"\n'
+    table.write_text(f"schema = 1\n[[price]]\n{row}")
+    for load in ({"rate": 2.0}, {"concurrency": 8}, {}):
+        (unknown,) = choose(MODEL, ["rtx-5090"], tpot_ms=30.0, **load).options
+        known = choose(MODEL, ["rtx-5090"], tpot_ms=30.0, where=Options(price_table=table), **load).chosen
+        assert unknown.price is None and known is not None
+        assert (unknown.count, unknown.split, unknown.in_flight) == (known.count, known.split, known.in_flight)
+
+
 def test_where_nothing_will_do_the_target_that_fails_is_named_and_what_would():
     found = asked(rate=5.0, ttft_ms=600, tpot_ms=1.0)
     assert found.exit_code == 1 and "--tpot 1" in found.headline

@@ -92,6 +92,24 @@ def test_a_small_change_has_a_narrower_ratio_than_a_large_one():
     assert 0 < small.log_half_width < large.log_half_width
 
 
+def test_what_stayed_the_same_is_said_so_where_its_time_is_told_otherwise():
+    """An operator that nothing was learned of moves the rest of a network to another way of pricing."""
+    import onnx
+
+    model = onnx.load(RESNET, load_external_data=False)
+    last = model.graph.output[0].name
+    for i in range(30):
+        model.graph.node.append(onnx.helper.make_node("Erf", [last], [f"e{i}"]))
+        last = f"e{i}"
+    model.graph.output[0].name = last
+    found = perfpass.diff(RESNET, model, "t4", batch=1)
+    because = next(line for line in str(found).splitlines() if line.strip().startswith("because"))
+    assert "convolution" in because and "(of operators that are the same)" in because
+    assert "of operators that are the same" in found.to_markdown()
+    halved = perfpass.diff(RESNET, RESNET, "t4", batch=8, change={"precision": "fp16"})
+    assert "because" in str(halved) and "that are the same)" not in str(halved)
+
+
 def test_more_that_differs_makes_a_ratio_wider_up_to_two_figures_that_share_nothing():
     engine = {"precision": "fp16", "runtime": "tensorrt"}
     same, version, precision, both = (

@@ -433,6 +433,7 @@ def test_bad_questions_are_one_clear_error(tmp_path):
         (ArgumentError, "unknown runtime 'vlm'; did you mean vllm", ("llama-3.1-8b", "l4", {"runtime": "vlm"})),
         (ArgumentError, "unknown cache type of vllm 'q8_0'", ("llama-3.1-8b", "l4", {"kv_cache": "q8_0"})),
         (ArgumentError, "gpu_layers is llama.cpp's", ("llama-3.1-8b", "l4", {"gpu_layers": 4})),
+        (ArgumentError, "has no experts to leave", ("llama-3.1-8b", "l4", {"runtime": "llama.cpp", "host_experts": 3})),
         (ArgumentError, "offload_gib is vLLM's", ("llama-3.1-8b", "l4", {"offload_gib": 4, "runtime": "sglang"})),
         (ArgumentError, "32 attention heads do not divide into 3", ("llama-3.1-8b", "l4", {"tp": 3})),
         (ArgumentError, "batch has no meaning here", ("llama-3.1-8b", "l4", {"batch": 3})),
@@ -579,6 +580,24 @@ def test_of_an_apple_chip_a_batch_is_judged_by_the_same_part_of_its_memory():
         found = perfpass.predict_offline("llama-3.1-70b", here, **options).memory
         assert found.limit_bytes == asked.limit_bytes and found.answer == answer
         assert ("iogpu.wired_limit_mb" in found.reason) == (answer == "perhaps")
+
+
+def test_experts_that_llama_cpp_leaves_in_mxfp4_are_told():
+    own = perfpass.fit("gpt-oss-20b", "rtx-4090", runtime="llama.cpp")
+    assert own.settings["precision"] == "q8_0" and any("experts stay in mxfp4" in note for note in own.notes)
+    asked = perfpass.fit("llama-3.1-8b", "rtx-4090", runtime="llama.cpp", precision="q8_0")
+    assert not any("experts" in note for note in asked.notes)
+
+
+def test_of_an_amd_processors_gpu_linux_gives_half_and_more_where_it_is_told():
+    """gpt-oss-120b with its longest context takes 64.4 GiB of a Strix Halo: it runs where ttm.pages_limit is raised."""
+    options = {"runtime": "llama.cpp", "precision": "mxfp4"}
+    short, long = (perfpass.fit("gpt-oss-120b", "strix-halo", context=n, **options) for n in (8192, 131072))
+    assert short.answers[0].limit_bytes == device("strix-halo").usable_bytes / 2
+    assert long.answer == "cannot say" and any("ttm.pages_limit" in note for note in long.notes)
+    assert perfpass.fit("llama-3.1-405b", "strix-halo", **options | {"precision": "q4_k_m"}).answer == "no"
+    whole = perfpass.fit("llama-3.1-8b", "mi300a", runtime="llama.cpp").answers[0]
+    assert whole.limit_bytes > 0.99 * device("mi300a").usable_bytes  # stacked memory of its own
 
 
 def counted_on(chip, name="llama-3.1-8b"):

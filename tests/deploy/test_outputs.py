@@ -25,6 +25,7 @@ from perfpass.llm.versions import release
 from perfpass.prediction import Interval
 
 ROOT = Path(__file__).resolve().parents[2]
+KSERVE = json.loads(Path(__file__).with_name("kserve_fields.json").read_text())  # benchmarks/publish/kserve_fields.py
 
 GIB = 2**30
 CHAT = {"input_length": 512, "output_length": 128, "precision": "bf16"}
@@ -256,13 +257,54 @@ def test_a_cuda_graph_is_predicted_and_written_for_the_server_that_captures_it()
         fleet_of({**asked, "model": [{"name": "m", "model": "llama-3.1-8b", "kind": "llm", "cuda_graph": True}]})
 
 
-def test_kserve_gets_a_service_for_every_model(layout):
+def of_kind(value: object, kind: str) -> None:
+    """Fails where a value is not what KServe's own models, or Kubernetes', say of its field."""
+    from kubernetes import client
+
+    fields = KSERVE.get(kind)
+    if fields:
+        assert isinstance(value, dict) and not set(value) - set(fields), (kind, value)
+        for name, held in value.items():
+            of_kind(held, fields[name])
+    elif kind.startswith("list["):
+        assert isinstance(value, list)
+        for held in value:
+            of_kind(held, kind[5:-1])
+    elif kind.startswith("V1"):
+        api = client.ApiClient()
+        model = api.deserialize(json.dumps(value), kind, "application/json")
+        assert api.sanitize_for_serialization(model) == value, (kind, value)
+    else:
+        assert type(value) is {"str": str, "int": int, "bool": bool}[kind], (kind, value)
+
+
+def test_a_service_of_kserve_is_what_its_own_models_are(layout):
     for document in documents(layout, "kserve"):
+        of_kind(document, "V1beta1InferenceService")
+    with pytest.raises(AssertionError, match="storageUrl"):
+        of_kind({"storageUrl": "pvc://models"}, "V1beta1ModelSpec")
+
+
+def test_kserve_gets_a_service_for_every_model(layout):
+    services = {document["metadata"]["name"]: document for document in documents(layout, "kserve")}
+    assert set(services) == {"vision-net", "chat", "small"}
+    for document in services.values():
         assert (document["apiVersion"], document["kind"]) == ("serving.kserve.io/v1beta1", "InferenceService")
         predictor = document["spec"]["predictor"]
         assert predictor["minReplicas"] == predictor["maxReplicas"] >= 1
         assert predictor["model"]["modelFormat"]["name"] in ("onnx", "pytorch", "huggingface")
         assert list(predictor["model"]["resources"]["limits"].values()) == ["1"]
+    # Triton is given a whole repository and told which of its models, as pods of the format k8s are.
+    network = services["vision-net"]["spec"]["predictor"]["model"]
+    pod = next(d for d in documents(layout, "k8s") if d["metadata"]["name"] == "vision-net")
+    assert (network["runtime"], network["storageUri"]) == ("kserve-tritonserver", "pvc://models")
+    assert network["args"] == pod["spec"]["template"]["spec"]["containers"][0]["args"][1:]
+    # What a server would fetch from the hub is fetched there; what lies in the claim is where its pod finds it.
+    chat = services["chat"]["spec"]["predictor"]["model"]
+    assert chat["storageUri"] == "hf://meta-llama/Llama-3.1-8B" and "--model" not in chat["args"]
+    named = Fleet((Pool(device("h100"), 1),), (Model("chat", "llama-3.1-8b", kind="llm", options=CHAT),))
+    (own,) = documents(pack_options(named, [[option("whole", concurrency=16)]]), "kserve")
+    assert own["spec"]["predictor"]["model"]["storageUri"] == "pvc://models/llama-3.1-8b"
 
 
 @pytest.mark.parametrize("name", ["vllm", "sglang", "llama.cpp"])

@@ -59,6 +59,8 @@ def test_a_picture_is_drawn_of_every_section(tmp_path):
     measured = np.linspace(1, 100, 50)
     section.add("ms", "model", "perfpass", "GPUs", measured, measured, measured * 0.9, measured * 1.1)
     section.add_points("ms", "ms", "model", [str(i % 12) for i in range(50)], measured * 1.1, measured)
+    curve = {"said_pct": [5.0, 95.0], "came_pct": [10.0, 90.0], "share_pct": [50.0, 50.0], "reached_pct": [5, 50, 90]}
+    section.told = [{"line": name, "runs": 9, **curve} for name in ("a", "b", "all")]
     for name in ("x.png", "again.png"):
         save_section(section, tmp_path / name)
     assert (tmp_path / "x.png").stat().st_size > 10_000

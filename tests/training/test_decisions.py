@@ -54,6 +54,29 @@ def test_lines_stand_in_the_order_of_where_their_runs_lie():
     assert table.rows[2][4] == pytest.approx(100 * np.quantile(asked([25_000.0, 26_000.0, 25_500.0]).reached, 0.9))
 
 
+def test_a_curve_of_the_diagram_has_every_question_in_the_tenth_that_was_said():
+    found = asked([18_000.0, 22_000.0])
+    told = fit._told(found)
+    assert sum(told["share_pct"]) == pytest.approx(100.0, abs=5.0) and min(told["share_pct"]) >= 1.0
+    weight = np.array(told["share_pct"]) / 100
+    tail = (found.probability < 0.1) | (found.probability >= 0.9)
+    assert weight[0] + weight[-1] == pytest.approx(found.weight[tail].sum() / 2)
+    assert told["said_pct"] == sorted(told["said_pct"]) and told["came_pct"][-1] == 100.0
+    assert told["reached_pct"][1] == pytest.approx(100 * np.median(found.reached))
+
+
+def test_memory_in_gib_is_asked_as_that_in_mib_and_all_together_is_no_line():
+    kept = fit._Collected("x", "X", "")
+    low, median, high, came = (np.array([v]) for v in (15_000.0, 20_000.0, 26_000.0, 18_000.0))
+    for unit, over in (("MiB", 1.0), ("GiB", 1024.0)):
+        for name in ("a laboratory", "all"):
+            values = median / over, came / over, low / over, high / over
+            kept.add(f"memory {unit}", "laboratory", "perfpass", name, *values)
+    one, two = fit._kept(kept)
+    assert one.probability == pytest.approx(two.probability) and (one.fits == two.fits).all()
+    assert two.what == "memory held, training of language models: a laboratory"
+
+
 def test_tables_stand_in_markdown_and_json():
     section = Section("decisions", "Decisions", "What was asked.")
     section.tables.append(Table("A title", ("what", "share"), (("this", 0.25), ("that", None))))

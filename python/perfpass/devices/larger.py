@@ -64,7 +64,7 @@ def boards(device: Device) -> list[Device]:
     """
     found = [
         one
-        for one in catalogue()
+        for one in catalogue(boards=True)
         if one.is_gpu
         and not one.unified_memory
         and "memory_gib" not in one.estimated

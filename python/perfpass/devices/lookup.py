@@ -96,10 +96,17 @@ def _host(name: str) -> Device | None:
     return host()
 
 
-def catalogue() -> tuple[Device, ...]:
-    """Every known device: shipped, then the user's, then added; a later one replaces an earlier one of the same id."""
+def catalogue(*, boards: bool = False) -> tuple[Device, ...]:
+    """Every known device: shipped, then the user's, then added; a later one replaces an earlier one of the same id.
+
+    ``boards``: without the shipped ones that are a CPU or share its memory, which then are not read.
+    """
     known = shipped()
-    devices = {key: known.parse(key) for key in known.names}
+    devices = {
+        key: known.parse(key)
+        for key in known.names
+        if not (boards and any(known.says(key, line) for line in (b'kind = "cpu"', b"unified_memory = true")))
+    }
     for extra in (*_user_devices(), *_added.values()):
         devices[extra.id] = extra
     return tuple(devices.values())

@@ -52,6 +52,10 @@ class _File:
         """The TOML text of one device, without its header."""
         return self._blocks[key]
 
+    def says(self, key: str, line: bytes) -> bool:
+        """Whether the text of one device has a line."""
+        return b"\n%b\n" % line in self._blocks[key]
+
     @cached_property
     def sources(self) -> dict[str, str]:
         """Titles of the sources of this file."""
@@ -79,6 +83,10 @@ class Shipped:
         """What devices of an architecture share, by its name: a line of the file, where they share anything."""
         start = self._architectures.find(f"\n{name} = ") + 1
         return parse(self._architectures[start : self._architectures.find("\n", start)]) if start else {}
+
+    def says(self, key: str, line: bytes) -> bool:
+        """Whether the text of a device has a line, without reading its figures."""
+        return self._files[key].says(key, line)
 
     def parse(self, key: str) -> Device:
         """The device of an id."""

@@ -58,6 +58,9 @@ SYSTEM_LOW_BYTES = 1e9
 # As llama.cpp prints it: 10.67 of 16 GiB, 21,845 of 32,768 MiB; from 36 GiB on three quarters (27 of 36, 48 of 64), and
 # on later systems more (107.5 of 128 GiB).
 _METAL_SMALL, _METAL_SHARE, _METAL_LARGE_BYTES = 2 / 3, 3 / 4, 36 * 2**30
+# The graphics translation table of the amdgpu driver is half of the system's memory (Linux, "drm/amdgpu: Adjust logic
+# around GTT size (v3)", 2022), as boards of 128 GiB show some 62; what firmware sets aside beside it is left out.
+_GTT_SHARE = 1 / 2
 # Those with an accounting of their own.
 SERVERS = ("vllm", "sglang", "trtllm")
 # How fast P(fits) falls below the least that is counted, and the rest above the most: by a third for each hundredth of
@@ -212,11 +215,15 @@ class Given:
 
 
 def given_by_default(device: Device) -> Given:
-    """Of an Apple chip what Metal recommends as a working set (recommendedMaxWorkingSetSize), else `whole_bytes`."""
-    if device.vendor != "Apple" or not device.unified_memory:
-        return Given(whole_bytes(device))
-    share = _METAL_SMALL if device.usable_bytes < _METAL_LARGE_BYTES else _METAL_SHARE
-    return Given(share * device.usable_bytes, "Metal's default", "sysctl iogpu.wired_limit_mb")
+    """Of an Apple chip what Metal recommends as a working set (recommendedMaxWorkingSetSize), of an AMD processor's GPU
+    what Linux maps for it (GTT), else `whole_bytes`.
+    """
+    if device.unified_memory and device.vendor == "Apple":
+        share = _METAL_SMALL if device.usable_bytes < _METAL_LARGE_BYTES else _METAL_SHARE
+        return Given(share * device.usable_bytes, "Metal's default", "sysctl iogpu.wired_limit_mb")
+    if device.is_machine and device.vendor == "AMD":
+        return Given(_GTT_SHARE * device.usable_bytes, "Linux's default", "ttm.pages_limit (amd-ttm --set)")
+    return Given(whole_bytes(device))
 
 
 def room(runtime: str, device: Device, gpus: int, parts: Parts, share: float | None = None, version: str = "") -> Room:

@@ -103,6 +103,7 @@ def difference(document: Any) -> Difference:
             one,
             ratios=ratios(one["ratios"]),
             by_class={name: (ms["old"], ms["new"]) for name, ms in one["latency_ms_by_class"].items()},
+            same_classes=tuple(one.get("same_classes", ())),
         )
         for one in document["devices"]
     )

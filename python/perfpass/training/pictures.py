@@ -17,12 +17,15 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 
 
 def save_section(section: Section, path: Path) -> None:
-    """Draw every set of points of ``section``, and the coverage of its lines; ``path`` ends in .svg or .png."""
+    """Draw every set of points of ``section``, the coverage of its lines and what came of its probabilities; ``path``
+    ends in .svg or .png.
+    """
     from matplotlib.figure import Figure
 
     covered = [x for x in section.lines if x.grade.coverage_pct is not None]
     reliable = _told(covered)
     heights = [4.0] * len(section.points) + ([0.8 + 0.17 * len(covered)] if covered else []) + [4.0] * bool(reliable)
+    heights += [1.2 + 0.28 * len(section.told)] * bool(section.told)
     if not heights:
         return
     figure = Figure(figsize=(11.0, sum(heights) + 0.4), layout="constrained")
@@ -35,6 +38,9 @@ def save_section(section: Section, path: Path) -> None:
         _draw_coverage(next(parts).subplots(), covered)
     if reliable:
         _draw_reliability(next(parts).subplots(), reliable)
+    if section.told:
+        came, reached = next(parts).subplots(1, 2, width_ratios=(1.4, 1.0))
+        _draw_told(came, reached, section.told)
     figure.suptitle(section.title, fontsize=13)
     save(figure, path)
     if path.suffix == ".png":
@@ -80,6 +86,28 @@ def _draw_reliability(axis: Any, lines: list[Line]) -> None:
     axis.set(xlabel="asked of the interval, %", ylabel="measurements inside, %", xlim=(0, 100), ylim=(0, 100))
     axis.set_title("Reliability: above the line intervals are too wide, below it too narrow", fontsize=10)
     axis.legend(fontsize=7, frameon=False, loc="upper left")
+
+
+def _draw_told(came: Any, reached: Any, told: list[dict[str, Any]]) -> None:
+    """Probabilities: how often it came by what was said, a disc for each line's tenth and a curve of the last of
+    ``told``, which is of all; and where the middle eight tenths of each of the others' runs lie.
+    """
+    lines, every = sorted(told[:-1], key=lambda x: x["reached_pct"][1]), told[-1]
+    for place, line in enumerate(lines):
+        colour = _COLOURS[place % len(_COLOURS)]
+        sizes = [6.0 + 6.0 * share for share in line["share_pct"]]
+        came.scatter(line["said_pct"], line["came_pct"], s=sizes, color=colour, alpha=0.5, linewidths=0)
+        tenth, middle, nine = line["reached_pct"]
+        reached.plot([tenth, nine], [place, place], color=colour, linewidth=2.0)
+        reached.plot([middle], [place], color=colour, marker="o", markersize=5)
+    came.plot(every["said_pct"], every["came_pct"], color="black", linewidth=2.0, marker="o", markersize=4)
+    came.plot([0, 100], [0, 100], color="black", linewidth=0.8, linestyle=":")
+    came.set(xlabel="P that was said, %", ylabel="came, %", xlim=(-3, 103), ylim=(-3, 103))
+    came.set_title("said and came (curve: every line alike)", fontsize=10)
+    reached.plot([100 * (i + 0.5) / len(lines) for i in range(len(lines))], range(len(lines)), "k:", linewidth=0.8)
+    reached.set_yticks(range(len(lines)), [f"{x['line']} ({x['runs']:,})" for x in lines], fontsize=7)
+    reached.set(xlim=(0, 100), xlabel="P of just what was measured, % (dotted: spread evenly)")
+    reached.set_title("where runs lie", fontsize=10)
 
 
 def _draw_agreement(axis: Any, points: dict[str, Any]) -> None:

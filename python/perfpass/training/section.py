@@ -136,7 +136,9 @@ class Section:
     follow the table. ``verdicts``: of what ran, by kind, how much was said to fit ("yes", "perhaps", "no"). ``tables``:
     what is no error of a prediction. ``decisions``: how first choices turned out
     (`perfpass.training.decisions.offers.graded`). ``slices``: by question and rule, how often the MIG slice that was
-    chosen was right, too small or too large.
+    chosen was right, too small or too large. ``told``: curves of a reliability diagram of probabilities (of each
+    "line" its "runs", and by tenth of P that was said "said_pct", "came_pct" and "share_pct" of the questions;
+    "reached_pct": P of just what was measured, of a tenth, the middle and nine tenths of the runs).
     """
 
     area: str
@@ -152,6 +154,7 @@ class Section:
     tables: list[Table] = field(default_factory=list)
     decisions: list[dict[str, Any]] = field(default_factory=list)
     slices: list[dict[str, Any]] = field(default_factory=list)
+    told: list[dict[str, Any]] = field(default_factory=list)
 
     def add(
         self,
@@ -223,6 +226,7 @@ class Section:
             **({"tables": [table.to_dict() for table in self.tables]} if self.tables else {}),
             **({"decisions": self.decisions} if self.decisions else {}),
             **({"slices": self.slices} if self.slices else {}),
+            **({"told": self.told} if self.told else {}),
         }
 
     def __str__(self) -> str:

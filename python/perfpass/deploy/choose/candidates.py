@@ -51,7 +51,8 @@ class Term:
 @dataclass(frozen=True)
 class Candidate:
     """A point of a sweep (``row``) in ``copies``, its targets, USD an hour of all its devices (NaN: no price), and
-    ``price``, by which candidates are ranked: USD of a million tokens or a thousand samples.
+    ``price``, by which candidates are ranked: USD of a million tokens or a thousand samples. ``device_s``: the time of
+    devices that a token or a sample takes, by which those of a device without a price are.
     """
 
     row: int
@@ -59,6 +60,7 @@ class Candidate:
     terms: tuple[Term, ...]
     usd_per_hour: float
     price: float
+    device_s: float
 
     @property
     def probability(self) -> float:
@@ -169,9 +171,12 @@ class Points:
         if self.load.rate_per_s is not None:
             counted = self.load.rate_per_s * self.load.tokens * 3600
             price = usd / counted * (1e6 if self.served else 1e3)
+            device_s = copies * self.devices(row) * 3600 / counted
         else:
             price = self._columns["usd_per_million_tokens" if self.served else "usd_per_thousand_samples"][row]
-        return Candidate(row, copies, tuple(terms), usd, price)
+            rate = self._columns["output_tokens_per_s" if self.served else "throughput_per_s"][row]
+            device_s = self.devices(row) / rate if rate else math.inf
+        return Candidate(row, copies, tuple(terms), usd, price, device_s)
 
     def _times(self, row: int, copies: int) -> list[Term]:
         """Targets of time. Those on one figure are one term, the tightest: of one variable all hold where it does."""

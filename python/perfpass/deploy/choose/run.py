@@ -192,13 +192,15 @@ def _by_device(points: Points) -> tuple[dict[str, Candidate], dict[str, str]]:
 
 
 def _order(one: Candidate, confidence: float) -> tuple[Any, ...]:
-    """What keeps the targets first, then what has a price, then the cheapest; of what does not, the likeliest."""
+    """What keeps the targets first, then what has a price, then the cheapest, without one the fewest devices for the
+    work; of what does not keep them, the likeliest.
+    """
     meets, priced = one.probability >= confidence, one.price == one.price
     if not meets:
         chances = [0.0 if p < NO_CHANCE else -p for p in (one.probability, one.worst)]
         kept = sum(term.probability for term in one.terms)  # what is lost anyway need not cost the other targets
         return (1, 0, *chances, one.over, -kept, one.price if priced else math.inf)
-    return (0, 0 if priced else 1, one.price if priced else 0.0, -one.probability)
+    return (0, 0 if priced else 1, one.price if priced else one.device_s, -one.probability)
 
 
 def _drawn(

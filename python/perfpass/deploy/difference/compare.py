@@ -16,8 +16,8 @@ from perfpass.deploy.difference.result import Difference
 from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
-from perfpass.graph import costs
-from perfpass.graph.changes import changes
+from perfpass.graph import OPERATOR_CLASS_OF, OPERATOR_CLASSES, costs
+from perfpass.graph.changes import Changes, changes
 from perfpass.importers import load
 from perfpass.prediction import SUPPORT_LEVELS, WIDEST_FACTOR, Interval, Prediction, Support
 from perfpass.predictors import predict_graph, quantisation
@@ -89,7 +89,9 @@ def diff(
     totals = [costs.count(s.graph, float_as=PRECISIONS[own_name(s.how["precision"])][0]).totals for s in sides]
     exact = tuple(Ratio.of(name, float(totals[0][name]), float(totals[1][name]), 0.0) for name in EXACT)
     own = {"calibration": calibration, "processes": processes}
-    found = tuple(_on(target, sides, rest, own, ("", version)) for target in targets)
+    changed = changes(sides[0].graph, sides[1].graph)
+    differ = None if other else _classes(changed, sides)
+    found = tuple(_on(target, sides, rest, own, ("", version), differ) for target in targets)
     told: list[tuple[str | None, Ratio]] = [(None, r) for r in exact]
     told += [(d.device, r) for d in found for r in d.ratios]
     verdicts = tuple(
@@ -97,7 +99,6 @@ def diff(
         for where, r in told
         if r.metric in allowed
     )
-    changed = changes(sides[0].graph, sides[1].graph)
     asked_how = {**{name: value for name, value in how.items() if name != "cuda_graph" or value}, **rest}
     return Difference(sides[0].name, sides[1].name, asked_how, other, changed, exact, found, verdicts)
 
@@ -171,9 +172,12 @@ def ratios(old: Run, new: Run) -> tuple[Ratio, ...]:
 
 
 def _on(
-    target: Device, sides: Sequence[_Side], rest: Mapping[str, Any], own: Mapping[str, Any], versions: tuple[str, str]
+    target: Device, sides: Sequence[_Side], rest: Mapping[str, Any], own: Mapping[str, Any],
+    versions: tuple[str, str], differ: set[str] | None,
 ) -> OnDevice:  # fmt: skip
-    """Both models on one device; ``own``: what `predict_graph` takes of it beside the workload."""
+    """Both models on one device; ``own``: what `predict_graph` takes of it beside the workload; ``differ``: the classes
+    of the operators that do, None where both run otherwise as a whole.
+    """
     runs = [Run.of(s.graph, target, {**s.how, **rest}, own, v) for s, v in zip(sides, versions, strict=True)]
     old, new = (run.prediction for run in runs)
     by_class = [p.breakdown["latency_ms"] for p in (old, new)]
@@ -185,7 +189,14 @@ def _on(
         ratios(*runs),
         {name: (float(by_class[0].get(name, 0.0)), float(by_class[1].get(name, 0.0))) for name in names},
         support_of(old, new),
+        () if differ is None else tuple(name for name in names if name not in differ),
     )
+
+
+def _classes(changed: Changes, sides: Sequence[_Side]) -> set[str] | None:
+    """Of the operators that differ; None where none does."""
+    at = [(side.graph, node) for one in changed.operators for side, node in zip(sides, (one.old, one.new), strict=True)]
+    return {OPERATOR_CLASSES[int(OPERATOR_CLASS_OF[g.op[node]])] for g, node in at if node is not None} or None
 
 
 def _half_width(found: Interval) -> float:

@@ -17,7 +17,8 @@ EXIT = {"held": 0, "broken": 1, "cannot say": 2}
 class OnDevice:
     """Both models on one device: the ratios, and milliseconds by class of operator, old and new.
 
-    ``support``: how far measurements stand behind either prediction.
+    ``support``: how far measurements stand behind either prediction. ``same_classes``: where operators differ and both
+    models run alike, the classes of which none does, whose times are told otherwise by what stands beside them.
     """
 
     device: str
@@ -26,6 +27,7 @@ class OnDevice:
     ratios: tuple[Ratio, ...]
     by_class: dict[str, tuple[float, float]] = field(hash=False)
     support: Support
+    same_classes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON."""
@@ -37,6 +39,7 @@ class OnDevice:
             "latency_ms_by_class": {
                 name: {"old": old, "new": new} for name, (old, new) in self.by_class.items()
             },
+            "same_classes": list(self.same_classes),
             "support": self.support.to_dict(),
         }  # fmt: skip
 

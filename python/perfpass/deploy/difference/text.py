@@ -134,7 +134,11 @@ def reasons(on: OnDevice) -> list[tuple[str, str]]:
     moved = sorted(((new - old, name) for name, (old, new) in on.by_class.items()), key=lambda part: -abs(part[0]))
     large = [(d, name) for d, name in moved if abs(d) >= _NAMED_SHARE * total]
     if large:
-        found.append(("because", ", ".join(f"{name} {d:+.3g} ms" for d, name in large[:3])))
+        told = (
+            f"{name} {d:+.3g} ms{' (of operators that are the same)' if name in on.same_classes else ''}"
+            for d, name in large[:3]
+        )
+        found.append(("because", ", ".join(told)))
     latency = on.ratios[0]
     if latency.causes:
         words = (f"{_CAUSES.get(cause, f'another {cause}')} {share:.0%}" for cause, share in latency.causes)

@@ -15,7 +15,7 @@ from perfpass.devices import Device
 from perfpass.devices import device as find_device
 from perfpass.errors import ArgumentError
 from perfpass.llm.assumed import check_together
-from perfpass.llm.costs import GGUF_BITS
+from perfpass.llm.costs import GGUF_BITS, file_type
 from perfpass.llm.in_use import given_by_default
 from perfpass.llm.serving import beyond_positions, check_runtime, check_split
 from perfpass.prediction import Interval
@@ -119,6 +119,8 @@ def fit(
     if found.language is None:
         return _weights_alone(found, targets, settings, confidence)
     check_split(found.language, settings.split.tensor, settings.split.pipeline)
+    if host_experts and not found.language.is_mixture:
+        raise ArgumentError(f"{found.language.name} has no experts to leave on the host; leave host_experts out")
     positions = found.language.max_positions
     load = Load(
         min(_CONTEXT, positions or _CONTEXT) if context is None else context, 1 if concurrency is None else concurrency
@@ -197,6 +199,10 @@ def _language(
         for one in targets
         if (by_itself := given_by_default(one).words)
     ]
+    if settings.runtime == "llama.cpp" and settings.precision is None:
+        own = language.experts_stored_as
+        if by_file := file_type(language.stored_as, own):
+            notes.append(f"{by_file} is of llama.cpp's own file of it, whose experts stay in {own}")
     if long := beyond_positions(language, load.context):
         notes.append(long)
     assumed = [name for name in ("context", "concurrency") if given[name] is None]

@@ -1,15 +1,17 @@
 """Kubernetes: deployments on NVIDIA's device plug-in (k8s) or by claims (dra, Dynamic Resource Allocation), and KServe.
 
 Sources: the Kubernetes API (apps/v1, resource.k8s.io/v1), the device plug-in's resources under MIG strategy mixed, the
-examples of NVIDIA's DRA driver for GPUs, KServe's serving.kserve.io/v1beta1. Models come from a volume claim `models`.
+examples of NVIDIA's DRA driver for GPUs, KServe's serving.kserve.io/v1beta1 and its serving runtimes for Hugging Face
+and for Triton, which is given a whole repository. Models come from a volume claim `models`.
 """
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from perfpass.deploy.outputs.deployed import WHOLE, Deployment, deployments, yaml_of
-from perfpass.deploy.outputs.engines import vllm_arguments
+from perfpass.deploy.outputs.engines import MODELS, served_from, vllm_arguments
 from perfpass.deploy.pack import Layout
 from perfpass.errors import ArgumentError
 
@@ -78,8 +80,11 @@ def _deployment(one: Deployment, container: dict[str, Any], pod: dict[str, Any])
 def _command(one: Deployment) -> dict[str, Any]:
     if one.model.kind == "llm":
         return {"args": vllm_arguments(one)}
-    repository = ["--model-repository=/models", "--model-control-mode=explicit", f"--load-model={one.model.name}"]
-    return {"command": ["tritonserver"], "args": repository}
+    return {"command": ["tritonserver"], "args": [f"--model-repository={MODELS}", *_one_of_the_repository(one)]}
+
+
+def _one_of_the_repository(one: Deployment) -> list[str]:
+    return ["--model-control-mode=explicit", f"--load-model={one.model.name}"]
 
 
 def _on_nodes(one: Deployment) -> dict[str, Any]:
@@ -94,14 +99,21 @@ def _kserve(one: Deployment) -> list[dict[str, Any]]:
     runtime = str(one.model.options.get("runtime", "torch"))
     if one.model.kind == "graph" and runtime not in _MODEL_FORMATS:
         raise ArgumentError(f"{one.name}: KServe has no format for {runtime}; it has {', '.join(_MODEL_FORMATS)}")
-    kind = "huggingface" if one.model.kind == "llm" else _MODEL_FORMATS[runtime]
-    model: dict[str, Any] = {
-        "modelFormat": {"name": kind},
-        "storageUri": f"pvc://{_CLAIM}/{one.model.name}",
-        "resources": {"limits": {one.resource: "1"}, "requests": {one.resource: "1"}},
-    }
+    model: dict[str, Any] = {"resources": {"limits": {one.resource: "1"}, "requests": {one.resource: "1"}}}
     if one.model.kind == "llm":
-        model["args"] = vllm_arguments(one)[2:]
+        model |= {
+            "modelFormat": {"name": "huggingface"},
+            "storageUri": _storage(one),
+            "args": vllm_arguments(one)[2:],  # without the model, which is mounted
+        }
+    else:
+        model |= {
+            "modelFormat": {"name": _MODEL_FORMATS[runtime]},
+            "runtime": "kserve-tritonserver",
+            "protocolVersion": "v2",
+            "storageUri": f"pvc://{_CLAIM}",
+            "args": _one_of_the_repository(one),
+        }
     predictor = {"minReplicas": one.replicas, "maxReplicas": one.replicas, "model": model, **_on_nodes(one)}
     return [
         {
@@ -111,3 +123,13 @@ def _kserve(one: Deployment) -> list[dict[str, Any]]:
             "spec": {"predictor": predictor},
         }
     ]
+
+
+def _storage(one: Deployment) -> str:
+    """Where KServe fetches a language model from: the volume claim, or the hub where it is called by a repository."""
+    place = served_from(one.model.model)
+    if place.startswith(f"{MODELS}/"):
+        return f"pvc://{_CLAIM}{place.removeprefix(MODELS)}"
+    if place.count("/") == 1 and place[0] not in "./" and not os.path.exists(place):
+        return f"hf://{place}"
+    return f"pvc://{_CLAIM}/{one.model.name}"

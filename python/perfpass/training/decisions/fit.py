@@ -18,6 +18,8 @@ from perfpass.llm import language_model
 from perfpass.prediction import Interval, MemoryFigures
 from perfpass.records import schema
 from perfpass.records.location import data_directory
+from perfpass.training.llm_training import memory as held_beside
+from perfpass.training.llm_training.evaluate import load as load_training
 from perfpass.training.memory import dataset, sources
 from perfpass.training.memory.fit import fit as fit_contexts
 from perfpass.training.memory.fit import nvidia_contexts
@@ -26,7 +28,8 @@ from perfpass.training.section import Line, Section, Table
 CONFIDENCE = 0.9
 _MIB = 2.0**20
 _DECILES = np.linspace(0.0, 1.0, 11)
-_SPLITS = ("source", "network")
+_SPLITS = ("source", "network", "laboratory")
+_METRICS = {"memory GiB": "memory held, training of language models"}
 # Runtimes of the records by the one that is asked: each takes what it needs, and fills no share of a device.
 _HOLD = {"llama.cpp": "llama.cpp", "torch": "transformers", "exllama": "llama.cpp", "exllamav2": "llama.cpp"}
 _ASKED = {"argonne": ("vllm", "trtllm", "llama.cpp"), "mlenergy": ("vllm",), "splitwise": ("vllm",)}
@@ -77,13 +80,23 @@ def questions(folder: Path | None = None) -> Iterator[Asked]:
     collected = _Collected("memory", "", "")
     rows, _ = dataset.load(folder)
     sources.add(collected, nvidia_contexts(rows, fit_contexts(rows)), folder)
-    for metric, split, judged_on, median, measured, low, high in collected.kept:
-        if split in _SPLITS:
+    yield from _kept(collected)
+    yield from _language(folder)
+    collected = _Collected("llm_training", "", "")
+    held_beside.grade(collected, load_training(None if folder is None else str(folder)))
+    yield from _kept(collected)
+
+
+def _kept(collected: _Collected) -> Iterator[Asked]:
+    """Of the lines of an area whose laboratory, or network, was left out."""
+    for metric, split, judged_on, *values in collected.kept:
+        if split in _SPLITS and judged_on != "all":
+            unit = 1024.0 if "GiB" in metric else 1.0
+            median, measured, low, high = (unit * np.asarray(value) for value in values)
             bounds = zip(np.minimum(low, median), median, np.maximum(high, median), strict=True)
             figures = [MemoryFigures(Interval(m, lo, hi, "MiB")) for lo, m, hi in bounds]
-            what = f"{metric.partition(' (')[0]}: {judged_on}"
+            what = f"{_METRICS.get(metric, metric.partition(' (')[0])}: {judged_on}"
             yield _asked(what, split, [f.in_use for f in figures], measured, [f.probability_fits for f in figures])
-    yield from _language(folder)
 
 
 def _asked(
@@ -187,6 +200,7 @@ def add(section: Section, folder: Path | None = None) -> None:
     section.corpus = {"runs": pooled.runs, "questions": len(pooled.weight), "limits": len(limits_mib())}
     section.tables.append(Table("P(fits), by laboratory", (*heads, *last), tuple(_row(a) for a in (*every, pooled))))
     section.tables.append(_reliability(every))
+    section.told = [_told(asked) for asked in (*every, pooled)]
     section.tables.append(_reached(every))
     section.tables.append(_ran(folder))
 
@@ -221,6 +235,23 @@ def _reliability(every: Sequence[Asked]) -> Table:
             )
     heads = ("P(fits)", "questions", "said %", "came %", "lines", "the largest line's share %", "came without it %")
     return Table("Reliability of P(fits), every line alike", heads, tuple(rows))
+
+
+def _told(asked: Asked) -> dict[str, Any]:
+    """A curve of the reliability diagram: of each tenth of P that has a hundredth of the questions, said and came."""
+    place = np.clip(np.digitize(asked.probability, _DECILES) - 1, 0, len(_DECILES) - 2)
+    share = np.bincount(place, asked.weight) / asked.weight.sum()
+    here = np.flatnonzero(share >= 0.01)
+    said, came = (np.bincount(place, asked.weight * of) for of in (asked.probability, asked.fits))
+    total = share[here] * asked.weight.sum()
+    return {
+        "line": asked.what,
+        "runs": asked.runs,
+        "said_pct": (100 * said[here] / total).tolist(),
+        "came_pct": (100 * came[here] / total).tolist(),
+        "share_pct": (100 * share[here]).tolist(),
+        "reached_pct": (100 * np.quantile(asked.reached, (0.1, 0.5, 0.9))).tolist(),
+    }
 
 
 def _reached(every: Sequence[Asked]) -> Table:

@@ -102,7 +102,7 @@ def unmeasured(
     return replace(fit(counted, measured, source, alone=True), alike=alike)
 
 
-def grade(section: Section, table: pandas.DataFrame, aim_pct: float) -> list[str]:
+def grade(section: Section, table: pandas.DataFrame, aim_pct: float | None = None) -> list[str]:
     """Adds lines; why rows are not asked. "layout": rows of one layout are left out; "laboratory": all of a source."""
     found, counted, known, refused = rows(table)
     vague = ~known
