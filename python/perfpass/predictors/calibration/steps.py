@@ -23,6 +23,7 @@ from perfpass.interval import Interval
 from perfpass.prediction import MemoryFigures
 from perfpass.predictors.calibration import correction, device_file
 from perfpass.predictors.calibration.posterior import MOST_POINTS, Posterior, Prior, learn, log_evidence
+from perfpass.predictors.estimate import STEP_WATTS_FALL, Bounds, energy_j
 
 if TYPE_CHECKING:
     from perfpass.devices import Device
@@ -158,8 +159,8 @@ def learned_from(prior: Prior, z: np.ndarray, model: Sequence[str] | np.ndarray,
     """The posterior of N own steps, as `perfpass.predictors.calibration.posterior.learn`.
 
     A device whose middle is over three of the prior's deviations away is unlike all that were measured, and believed:
-    its scale is what of the middle lies beyond two. Its level is the mean of the prior's, in logarithms, each counted by
-    how likely it makes the steps: a few can hardly tell one from another, and the likeliest alone would bend the shares.
+    its scale is what of the middle lies beyond two. Its level is the mean of the prior's, in logarithms, each counted
+    by how likely it makes the steps: a few can hardly tell them apart, and the likeliest alone would bend the shares.
     """
     beyond = abs(float(np.median(log_ratio))) - 2.0 * prior.scale
     prior = replace(prior, scale=max(prior.scale, beyond))
@@ -250,7 +251,7 @@ def corrected_prediction(found: Prediction, device: Device, model: str, *, wante
     memory, more = learned.corrected("training_step", "memory_bytes", found.memory.in_use, model, held)
     power, drawn = learned.corrected("training_step", "power_w", found.power_w, model, times)
     power = _within(power, device.power_limit_w)
-    middle, low, high = (getattr(time, end) * getattr(power, end) / 1e3 for end in ("median", "low", "high"))
+    joules = energy_j(Bounds.of(time), Bounds.of(power), STEP_WATTS_FALL)
     samples = found.throughput_per_s.median * one.median
     said = _said(learned, "training_step", device, (factor, more, drawn))
     return replace(
@@ -259,7 +260,7 @@ def corrected_prediction(found: Prediction, device: Device, model: str, *, wante
         throughput_per_s=time.inverse(samples, found.throughput_per_s.unit),
         memory=replace(found.memory, in_use=memory),
         power_w=power,
-        energy_j=Interval(middle, low, high, found.energy_j.unit, found.energy_j.coverage),
+        energy_j=joules.interval(0, found.energy_j.unit),
         breakdown={
             **found.breakdown,
             "latency_ms": {name: ms * factor for name, ms in found.breakdown["latency_ms"].items()},

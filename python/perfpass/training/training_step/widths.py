@@ -18,7 +18,6 @@ from perfpass.predictors.learned.spread import Spread
 from perfpass.training import spread, time_widths
 from perfpass.training.spread import Errors
 
-
 # How often a kind of source counts, beside 1: a user is of another laboratory, whatever the network and the board.
 TIMES: Mapping[str, float] = {"source": 2.0}
 
