@@ -168,14 +168,14 @@ def log_evidence(
     prior: Prior, z: np.ndarray, software: Sequence[str] | np.ndarray, log_ratio: np.ndarray
 ) -> np.ndarray:
     """[levels] log likelihood of N measurements (as for `learn`) under each of the prior's levels, less a constant."""
-    target = np.asarray(log_ratio, dtype=np.float64)
+    names, target = np.asarray(software, dtype=object), np.asarray(log_ratio, dtype=np.float64)
     # One disturbed run must not make the whole device look strange: outliers are drawn in.
     centre = float(np.median(target))
     reach = _OUTLIER * 1.48 * float(np.median(np.abs(target - centre)))
     drawn = centre + np.clip(target - centre, -reach, reach)
     found = []
     for traits, noise in prior.levels:
-        total = covariance(prior, traits, z, software, z, software) + noise**2 * np.eye(len(target))
+        total = covariance(prior, traits, z, names, z, names) + noise**2 * np.eye(len(target))
         found.append(-0.5 * (drawn @ np.linalg.solve(total, drawn) + np.linalg.slogdet(total)[1]))
     return np.array(found)
 

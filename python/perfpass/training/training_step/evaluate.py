@@ -90,7 +90,7 @@ class _Evidence:
 
     def parts(self, without: np.ndarray | None = None, device: str = "") -> list[Errors]:
         """Errors on networks and devices held out, less those of rows ``without`` and on ``device``."""
-        gone = [] if without is None else without
+        gone = np.empty(0, dtype=np.intp) if without is None else without
         networks = [
             calibrate.of_networks(self.corpus.dataset, found.take(~np.isin(found.row, gone)), split)
             for split, found in self.networks.items()
