@@ -47,10 +47,23 @@ def test_attention_is_eager_in_torch_where_transformers_has_no_fused_one():
         assert found.recipe.kernels.attention == "flash"
 
 
-def test_what_reads_pictures_is_said_not_to_be_counted():
-    sees, reads = (train_cost(name, "h100", gpus=8) for name in ("gemma-3-4b", "qwen3-8b"))
-    assert any("(0.42 B parameters)" in note and "alone is counted" in note for note in sees.notes)
-    assert not any("pictures" in note for note in reads.notes)
+def test_what_reads_pictures_is_held_frozen_or_trained_and_said():
+    """Frozen: two bytes a parameter; trained: gradients, master copy and moments as well, sharded as the rest."""
+
+    def held(towers, **asked):
+        found = train_cost("gemma-3-4b", "h100", towers=towers, **asked)
+        assert any("(0.42 B parameters)" in note for note in found.notes)
+        return found.predicted.memory.peak_bytes
+
+    size = 0.42e9
+    assert held("frozen") - held("none") == pytest.approx(2 * size, rel=0.02)
+    assert held("trained") - held("none") == pytest.approx((2 + 4 + 4 + 8) * size, rel=0.02)
+    assert held("trained", gpus=8) - held("none", gpus=8) == pytest.approx((2 + 4 + 12 / 8) * size, rel=0.02)
+    adapted = {"lora_rank": 8, "frozen": "nf4", "framework": "torch"}
+    assert held("trained", **adapted) - held("none", **adapted) == pytest.approx((0.5 + 4 / 64) * size, rel=0.02)
+    assert not any("pictures" in note for note in train_cost("qwen3-8b", "h100", gpus=8).notes)
+    with pytest.raises(ArgumentError, match="towers"):
+        train_cost("gemma-3-4b", "h100", towers="thawed")
 
 
 @pytest.mark.parametrize(("board", "known"), [("mi300x", True), ("gaudi3", False), ("tpu-v5p", False)])

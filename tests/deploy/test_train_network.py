@@ -245,3 +245,8 @@ def test_an_encoder_decoder_trains_as_the_network_that_predict_reads():
     found = train_answer("whisper-tiny", "rtx-3090", micro_batch=2, **asked).found
     step = perfpass.predict("whisper-tiny", "rtx-3090", batch=2, mode="training", **asked)
     assert found.step == step and found.step_s == step.latency_ms.scaled(1e-3, "s")
+
+
+def test_adapters_of_a_network_are_sent_to_its_module():
+    with pytest.raises(ArgumentError, match=r"lora_rank has no meaning here: resnet18 .*perfpass\.torch\.estimate"):
+        train_answer("resnet18", "h100", lora_rank=16)

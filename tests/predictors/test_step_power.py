@@ -100,3 +100,26 @@ def test_it_is_kept_in_an_artefact_and_what_is_none_is_refused():
     for broken in ({}, {"scale": 1.0, "low": "x", "high": 2.0}):
         with pytest.raises(ArtefactError, match="power"):
             StepPower.from_dict(broken)
+
+
+def test_joules_of_a_step_know_that_a_longer_one_draws_fewer_watts():
+    """Their bounds lie inside those of independent errors, and outside those of either error alone."""
+    import numpy as np
+
+    from perfpass.predictors.estimate import STEP_WATTS_FALL, Bounds, energy_j
+
+    ms, watts = (Bounds(*(np.array([v]) for v in values)) for values in ((100.0, 70.0, 150.0), (200.0, 160.0, 250.0)))
+    found, apart = energy_j(ms, watts, STEP_WATTS_FALL), energy_j(ms, watts)
+    assert found.median == apart.median == 20.0
+    assert apart.low < found.low < 16.0 and 25.0 < found.high < apart.high
+
+
+def test_every_road_to_the_joules_of_a_step_has_the_same_bounds():
+    import perfpass
+    from perfpass.deploy.training_run import step_energy_j
+    from perfpass.predictors.estimate import Bounds, energy_j
+
+    step = perfpass.predict("resnet18", device="a100", batch=64, mode="training")
+    assert step_energy_j(step.latency_ms.scaled(1e-3, "s"), step.power_w, 1).high == pytest.approx(step.energy_j.high)
+    run = perfpass.predict("resnet18", device="a100", batch=64)
+    assert energy_j(Bounds.of(run.latency_ms), Bounds.of(run.power_w)).high[0] == pytest.approx(run.energy_j.high)

@@ -17,6 +17,7 @@ from perfpass.graph import step as backward
 from perfpass.graph.step import StepOptions
 from perfpass.graph.traced_step import PHASES
 from perfpass.predictors import roofline
+from perfpass.predictors.learned.time_lacks import CAUSES
 from perfpass.predictors.training_step.features import FEATURES, STEP_GROUPS, bound, step_groups
 from perfpass.predictors.training_step.predictor import Derivation, StepPredictor
 from perfpass.predictors.way import Way
@@ -94,6 +95,20 @@ def test_what_was_not_measured_in_training_widens_the_interval(resnet):
     compiled = run(resnet, runtime="torch.compile")
     assert compiled.support.level == "outside"
     assert compiled.latency_ms.high / compiled.latency_ms.low > narrow.high / narrow.low
+
+
+def test_how_far_a_network_is_counts_where_trees_have_a_say(resnet):
+    """Operators price any network alike, so that its distance widens nothing on boards and releases without records."""
+    from perfpass.predictors.assemble import run_of
+
+    def lack(name):
+        asked = run_of(resnet, name, batch=64, precision="amp", mode="training")
+        columns = StepPredictor.load().estimate(asked)[0].columns
+        return float(columns["lacks"][0, CAUSES.index("network")]), float(columns["distance"][0])
+
+    measured, distance = lack("rtx-3090")
+    assert measured > 0 and distance > 0
+    assert lack("h100") == (0.0, distance)
 
 
 def test_the_optimizer_belongs_to_training(resnet):

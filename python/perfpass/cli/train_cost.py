@@ -99,6 +99,9 @@ def add(commands: Any) -> None:
     command.add_argument(
         "--equal-lengths", action="store_true", help="sequences are packed or padded to one length (as Megatron-LM's)"
     )
+    command.add_argument(
+        "--towers", metavar="T", help="what reads pictures or sound: frozen (default), trained, none (not loaded)"
+    )
     command.add_argument("--layout", metavar="L", help="of other networks: nchw (default) or nhwc")
     add_shapes(command)
     command.add_argument("--fabric", type=float, metavar="GB", help="GB/s between hosts, one direction, a device")
@@ -168,7 +171,7 @@ def _asked(options: Any) -> dict[str, Any]:
         "optimizer",
     )
     same += ("attention", "loss", "framework", "lora_rank", "frozen", "offload", "schedule", "tokens", "region")
-    same += ("samples", "epochs")
+    same += ("samples", "epochs", "towers")
     asked |= {name: getattr(options, name) for name in (*same, "carbon_intensity", "pue", "price_table")}
     return asked | {
         "virtual": options.vp,

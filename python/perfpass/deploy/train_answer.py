@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from perfpass.devices import Device
 
 EAGER = "eager"  # a framework beside those of `perfpass.train_cost`: a language model is a network like any other
+_ADAPTERS = ("lora_rank", "lora_targets", "dora", "frozen")
 _OF_NETWORKS = ("layout", "dims", "input_shape")
 _OF_BOTH = (
     *("gpus", "micro_batch", "global_batch", "precision", "optimizer", "sharding", "recompute", "offload"),
@@ -156,6 +157,11 @@ def arguments(
             )
         others = [name for name in asked if name not in (*_OF_NETWORKS, *_OF_BOTH)]
         what = "in eager PyTorch has no layouts" if eager else "is no language model whose layouts are known"
+        if any(name in _ADAPTERS for name in others):
+            what += (
+                "; adapters of such a network are in its torch module: put them in (peft) and ask "
+                "perfpass.torch.estimate(module, inputs, device=...); of a pipeline of diffusion, of its denoiser alone"
+            )
         _refuse(asked, others, f"{_called(model)} {what}", named)
         return False, asked if samples is None else asked | {"samples": samples}, said
     _refuse(asked, _OF_NETWORKS, f"{_called(model)} is a language model, of given sizes", named)

@@ -18,6 +18,7 @@ from perfpass.llm.recipe import (
     SCHEDULES,
     SHARDINGS,
     TARGETS,
+    TOWERS,
 )
 from perfpass.predictors.llm_training.constants import FRAMEWORKS
 from perfpass.text import shown_value
@@ -48,6 +49,7 @@ _KINDS: dict[str, Kind] = {
     "frozen": Choice(tuple(FROZEN)),
     "dora": Flag(),
     "equal_lengths": Flag(),
+    "towers": Choice(TOWERS),
     "fabric_gb_s": _GB_S,
     "host_gb_s": _GB_S,
     "tokens": Number(0, 1e16, above=True),

@@ -198,6 +198,7 @@ def train_cost(
     frozen: str = "none",
     dora: bool = False,
     equal_lengths: bool = False,
+    towers: str = "frozen",
     fabric_gb_s: float | None = None,
     host_gb_s: float | None = None,
     tokens: float | None = None,
@@ -218,7 +219,9 @@ def train_cost(
     `perfpass.train_network_cost`. ``lora_rank``: adapters on ``lora_targets``, the rest
     ``frozen`` as none (16 bits), int8, nf4 or nf4_double; ``dora``: with magnitudes. ``equal_lengths``: sequences
     are packed or padded to one length (else the upper bound of the memory in use holds what PyTorch's allocator keeps
-    of other lengths; Megatron-LM packs). ``attention``: flash (default), or unfused, which keeps the probabilities
+    of other lengths; Megatron-LM packs). ``towers`` of a model that reads pictures or sound: frozen (default: their
+    weights are loaded), trained (gradients and states, too, but beside adapters), none.
+    ``attention``: flash (default), or unfused, which keeps the probabilities
     (default of "torch" where transformers has no fused one for the model). ``recompute``: none, selective, full,
     offloaded (full, layers' inputs wait on the host). ``offload``: none, states (of the optimizer), optimizer
     (gradients, too, but of Megatron-LM), parameters, which wait on the host. ``schedule``: 1f1b, zb_h1, zb_h2.
@@ -265,6 +268,7 @@ def train_cost(
             "gradient_buffers": framework != "torch",
             "gradient_bytes": _gradient_bytes(framework, precision, sharding),
             "adapter": _adapter(lora_rank, lora_targets, frozen, dora, framework),
+            "towers": towers if read.beside else "none",
         },
     )
     _divides(read, layout)
@@ -285,7 +289,7 @@ def train_cost(
     told = {
         _FUSED: gpus == 1 and recipe.adapter is None,
         _OTHER_ALLOCATOR: not by_pytorchs_allocator(board),
-        _TOWERS.format(read.beside / 1e9): read.beside > 0,
+        _TOWERS[towers].format(read.beside / 1e9): read.beside > 0,
         _EAGER: eager,
     }
     notes = (
@@ -345,10 +349,13 @@ _OTHER_ALLOCATOR = (
     "no framework's memory was measured on it, whose runtime is not PyTorch's for CUDA or ROCm: what a step makes "
     "beside weights, gradients and states may be 0.85 to 1.7 of what is counted"
 )
-_TOWERS = (
-    "the language model alone is counted: what reads pictures or sound beside it ({:.2f} B parameters) is loaded by "
-    "transformers, too, and takes time and memory of its own where it is trained or fed"
-)
+_TOWERS = {
+    "none": "the language model alone is counted: what reads pictures or sound beside it ({:.2f} B parameters) is not",
+    "frozen": "what reads pictures or sound ({:.2f} B parameters) is counted as frozen weights, as transformers loads "
+    "it; with its gradients and states: --towers trained. Its passes over pictures take time and memory beside",
+    "trained": "what reads pictures or sound ({:.2f} B parameters) is counted with what its training holds, beside "
+    "adapters as frozen weights; its passes over pictures take time and memory beside",
+}
 _EAGER = (
     "transformers multiplies, masks and multiplies again where no other attention is asked of it for this model: its "
     "probabilities are kept. With a fused kernel (flash_attention_2, another program): --attention flash"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 from perfpass.deploy import carbon, money
 from perfpass.errors import DeviceError
 from perfpass.prediction import Interval
-from perfpass.predictors.estimate import Bounds, energy_j
+from perfpass.predictors.estimate import STEP_WATTS_FALL, Bounds, energy_j
 from perfpass.text import columns, digits
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class RunCost:
 
 def step_energy_j(step_s: Interval, power_w: Interval, gpus: int) -> Interval:
     """Joules of one step of all ``gpus``, each of which draws ``power_w``: by the rule of `perfpass.predict`."""
-    joules = energy_j(Bounds.of(step_s.scaled(1e3, "ms")), Bounds.of(power_w))
+    joules = energy_j(Bounds.of(step_s.scaled(1e3, "ms")), Bounds.of(power_w), STEP_WATTS_FALL)
     return joules.scaled(float(gpus)).interval(0, "J")
 
 

@@ -115,7 +115,7 @@ def check_trains(assumed: Iterable[Assumed]) -> None:
             raise UnsupportedError(
                 f"this is a whole pipeline of diffusion, which runs its denoiser {one.value} times and decodes what "
                 "comes out; training runs the denoiser once a step and nothing else of it: give the denoiser alone "
-                "(its torch module, or an ONNX file of it)"
+                "(its torch module, or an ONNX file of it; with adapters the module, by perfpass.torch.estimate)"
             )
 
 

@@ -95,6 +95,8 @@ FROZEN: dict[str, float] = {
     "nf4": 0.5 + 4 / 64,
     "nf4_double": 0.5 + 1 / 64 + 4 / (64 * 256),
 }
+# What reads pictures or sound beside a language model while that is trained: not loaded, loaded, or trained with it.
+TOWERS = ("none", "frozen", "trained")
 TARGETS = ("query", "key", "value", "output", "gate", "up", "down")
 
 
@@ -218,7 +220,8 @@ class Recipe:
     attention keeps), ``loss`` of LOSSES in ``loss_chunks`` parts, ``offload`` of OFFLOADS. ``gradient_bytes``: of an
     element, where it is not the precision's. ``foreach``: the optimizer's step makes a copy of all it updates
     (torch.optim's default). ``gradient_buffers``: gradients have their place from step to step (Megatron-LM, DDP); else
-    a step's exist from their own backward pass on (torch's zero_grad), where no micro-batch came before.
+    a step's exist from their own backward pass on (torch's zero_grad), where no micro-batch came before. ``towers`` of
+    TOWERS: of the model's towers (`LanguageModel.beside`); beside adapters even "trained" ones are frozen.
     """
 
     micro_batch: int
@@ -235,6 +238,7 @@ class Recipe:
     foreach: bool = False
     gradient_buffers: bool = True
     offload: str = "none"
+    towers: str = "none"
     workspace_bytes: float = 0.0
 
     def __post_init__(self) -> None:
@@ -248,6 +252,7 @@ class Recipe:
             ("recompute", RECOMPUTATIONS),
             ("loss", LOSSES),
             ("offload", OFFLOADS),
+            ("towers", TOWERS),
         ):
             if getattr(self, name) not in allowed:
                 raise ArgumentError(unknown(name, getattr(self, name), allowed))

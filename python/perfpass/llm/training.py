@@ -148,6 +148,8 @@ def _stage(model: LanguageModel, layout: Layout, recipe: Recipe, stage: int, lay
     first, last = stage == 0, stage == layout.pipeline - 1
     held = _held(model, layout, recipe, layers, first=first, last=last)
     taught = held.pop("taught")
+    if first and recipe.towers != "none" and not _trains_towers(recipe):
+        held["weights"] += _frozen_towers(model, layout, recipe)
     tokens = recipe.micro_batch * recipe.sequence / layout.context
     saved = [saved_by_layer(layer, model.hidden, layout, recipe) for layer in layers]
     each = sum(s.kept(recipe.recompute) for s in saved) * tokens
@@ -223,6 +225,17 @@ def _offloaded(found: StageMemory, recipe: Recipe, layers: int, taught: float) -
 def _buckets(layout: Layout, recipe: Recipe) -> int:
     """Copies of the gradients that torch's DDP makes messages of (`gradient_as_bucket_view` is off by default)."""
     return int(not recipe.gradient_buffers and layout.shards > 1 and layout.sharding in ("none", "zero1"))
+
+
+def _trains_towers(recipe: Recipe) -> bool:
+    return recipe.towers == "trained" and recipe.adapter is None
+
+
+def _frozen_towers(model: LanguageModel, layout: Layout, recipe: Recipe) -> float:
+    """Bytes of towers that are loaded and not trained; where the model is packed, so are they (bitsandbytes)."""
+    packed = FROZEN[recipe.adapter.frozen] if recipe.adapter else FROZEN["none"]
+    each = packed if packed < FROZEN["none"] else PRECISIONS[recipe.precision].weight
+    return each * model.beside / layout.tensor / (layout.shards if layout.sharding == "zero3" else 1)
 
 
 def _gradient(recipe: Recipe) -> float:
@@ -326,7 +339,7 @@ def _parameters(
     table = model.vocabulary * model.hidden / layout.tensor
     count = (1 if first else 0) + (1 if last and not (model.tied and first) else 0)
     tables = count * table + (model.embedding_extra + model.unmet if first else model.hidden if last else 0)
-    plain += tables
+    plain += tables + (model.beside / layout.tensor if first and _trains_towers(recipe) else 0.0)
     adapters = 0.0
     if recipe.adapter:
         adapters = sum(adapter_parameters(layer, model.hidden, recipe.adapter) for layer in layers) / layout.tensor

@@ -17,6 +17,7 @@ from perfpass.late import dataclass
 from perfpass.prediction import SUPPORT_LEVELS, Support
 from perfpass.predictors.calibration import device_file
 from perfpass.predictors.estimate import (
+    STEP_WATTS_FALL,
     Bounds,
     Columns,
     Estimate,
@@ -146,6 +147,7 @@ class Lane:
                 "processes: sharing a device is predicted for inference, not for training; leave it out"
             )
         self._way, self._processes = way, processes
+        self._watts_fall = STEP_WATTS_FALL if training else 0.0
         self.device = way.device
         self._predictor: ManyPredictor = _step_predictor() if training else predictor_of(way)
         self._schedules: Schedules | None = None
@@ -286,7 +288,7 @@ class Lane:
             "latency_ms": found.latency_ms,
             "throughput_per_s": found.latency_ms.inverse(batch * (self._processes or 1) * 1e3),
             "peak_memory_bytes": found.peak_memory_bytes,
-            "energy_j": energy_j(found.latency_ms, found.power_w),
+            "energy_j": energy_j(found.latency_ms, found.power_w, self._watts_fall),
             "power_w": found.power_w,
         }
 

@@ -258,6 +258,7 @@ class TrainCost(Question):
     frozen: _Text = Field(None, description="Of weights beside adapters: none, int8, nf4.")
     dora: bool | None = None
     equal_lengths: bool | None = None
+    towers: _Text = Field(None, description="What reads pictures or sound: frozen (default), trained, none.")
     fabric_gb_s: _Number = None
     layout: _Text = Field(None, description="Of a network: nchw (default) or nhwc.")
     dims: _Sizes = None

@@ -42,14 +42,14 @@ PRIOR: Mapping[str, float] = {
 MOST_ROWS = 300
 
 
-def of_networks(dataset: Dataset, found: Residuals) -> Errors:
-    """Errors on networks held out, on devices that are known; families count alike."""
+def of_networks(dataset: Dataset, found: Residuals, kind: str = "network") -> Errors:
+    """Errors on networks held out, on devices that are known; families count alike, as sources of a ``kind``."""
     rows = dataset.rows.iloc[found.row]
     counts = rows.device.map(dataset.rows.device.value_counts()).to_numpy(np.float64)
     lacks = _lacks(
         len(rows), network=np.minimum(found.distance, 1.0), device=scarcity(counts), host=host_lack(found.issue)
     )
-    return Errors.of(found.residual, lacks, "network:" + rows.family.to_numpy(dtype=object))
+    return Errors.of(found.residual, lacks, f"{kind}:" + rows.family.to_numpy(dtype=object))
 
 
 def of_devices(

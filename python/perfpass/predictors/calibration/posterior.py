@@ -145,14 +145,11 @@ def learn(
         raise ArgumentError(f"{count} usable measurements; a calibration needs at least {least}, better 10 to 32")
     names = np.asarray(software, dtype=object)
     target = np.asarray(log_ratio, dtype=np.float64)
-    choices = [(covariance(prior, traits, z, names, z, names), traits, noise) for traits, noise in prior.levels]
-    # One disturbed run must not make the whole device look strange: for the choice, outliers are drawn in.
-    centre = float(np.median(target))
-    reach = _OUTLIER * 1.48 * float(np.median(np.abs(target - centre)))
-    drawn = centre + np.clip(target - centre, -reach, reach)
-    between, traits, expected = max(choices, key=lambda c: _log_evidence(c[0] + c[2] ** 2 * np.eye(count), drawn))
+    chosen = int(np.argmax(log_evidence(prior, z, names, target)))
     if count == 1:  # which says nothing of how far the linear part bends
-        between, traits, expected = choices[min(1, len(choices) - 1)]
+        chosen = min(1, len(prior.levels) - 1)
+    traits, expected = prior.levels[chosen]
+    between = covariance(prior, traits, z, names, z, names)
     weight = np.ones(count)
     for _ in range(_REFITS):
         inverse = np.linalg.inv(between + np.diag(expected**2 / weight))
@@ -167,9 +164,20 @@ def learn(
     return Posterior(prior, traits, z, names, solved, inverse, noise, left_out)
 
 
-def _log_evidence(total: np.ndarray, target: np.ndarray) -> float:
-    """Log likelihood of ``target`` [N] under a normal distribution of covariance ``total`` [N, N], less a constant."""
-    return float(-0.5 * (target @ np.linalg.solve(total, target) + np.linalg.slogdet(total)[1]))
+def log_evidence(
+    prior: Prior, z: np.ndarray, software: Sequence[str] | np.ndarray, log_ratio: np.ndarray
+) -> np.ndarray:
+    """[levels] log likelihood of N measurements (as for `learn`) under each of the prior's levels, less a constant."""
+    names, target = np.asarray(software, dtype=object), np.asarray(log_ratio, dtype=np.float64)
+    # One disturbed run must not make the whole device look strange: outliers are drawn in.
+    centre = float(np.median(target))
+    reach = _OUTLIER * 1.48 * float(np.median(np.abs(target - centre)))
+    drawn = centre + np.clip(target - centre, -reach, reach)
+    found = []
+    for traits, noise in prior.levels:
+        total = covariance(prior, traits, z, names, z, names) + noise**2 * np.eye(len(target))
+        found.append(-0.5 * (drawn @ np.linalg.solve(total, drawn) + np.linalg.slogdet(total)[1]))
+    return np.array(found)
 
 
 def plan(prior: Prior, z: np.ndarray, software: Sequence[str] | np.ndarray, count: int) -> list[int]:

@@ -224,7 +224,9 @@ class StepPredictor(RatioTrees):
     ) -> dict[str, np.ndarray]:
         found = super()._lacks(tables, grown, sizes, kinds, way, distance)
         if way.device.kind != "cpu":
-            return found
+            # Operators price a network whatever those learned from: its distance is what the trees' correction lacks.
+            heard = self._heard(self.whole(way), kinds, np.zeros(len(distance))) > 0.0
+            return found | {"network": found["network"] * np.repeat(heard, sizes.shape[1])}
         # Widths of CPUs are of networks left out, on the machines that were measured.
         one = np.ones(sizes.size)
         measured = way.on_measured_cpu(self.manifest["machines"])

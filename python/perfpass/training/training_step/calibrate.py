@@ -35,9 +35,10 @@ def unseen_networks(corpus: Corpus, split: str, folds: int, *, seed: int, **more
     return hold_out(corpus.dataset, split, folds, seed, held_out, **more)
 
 
-def of_networks(dataset: Dataset, found: Residuals) -> Errors:
-    """Errors on networks held out, for the fit of widths."""
-    return _as_asked(time_widths.of_networks(dataset, found), found.issue)
+def of_networks(dataset: Dataset, found: Residuals, split: str) -> Errors:
+    """Errors on networks held out by ``split``, for the fit of widths: families left out whole are a kind of source."""
+    kind = "family" if split == "family" else "network"
+    return _as_asked(time_widths.of_networks(dataset, found, kind), found.issue)
 
 
 def _as_asked(errors: Errors, issue: np.ndarray) -> Errors:

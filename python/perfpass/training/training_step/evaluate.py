@@ -67,7 +67,7 @@ def evaluate(folder: str | None = None, seed: int = 0, *, folds: int = FOLDS, qu
         split: calibrate.unseen_networks(corpus, split, folds, seed=seed, simpler=simpler, say=say)
         for split in calibrate.NETWORK_SPLITS
     }
-    known = Residuals.joined(found.residuals for found in held.values())
+    known = {split: found.residuals for split, found in held.items()}
     experiments = calibrate.unseen_devices(corpus, seed=seed, say=say)
     apart = outside.outside(corpus)
     evidence = _Evidence(corpus, known, experiments, outside.of_gpus(apart))
@@ -84,17 +84,18 @@ class _Evidence:
     """Every error there is, of which a grading leaves out what it grades."""
 
     corpus: Corpus
-    networks: Residuals
+    networks: dict[str, Residuals]
     experiments: list[calibrate.Experiment]
     others: list[Errors]
 
     def parts(self, without: np.ndarray | None = None, device: str = "") -> list[Errors]:
         """Errors on networks and devices held out, less those of rows ``without`` and on ``device``."""
-        kept = np.ones(len(self.networks.row), dtype=bool)
-        if without is not None:
-            kept = ~np.isin(self.networks.row, without)
-        found = calibrate.of_networks(self.corpus.dataset, self.networks.take(kept))
-        return [found, *(e.errors for e in self.experiments if e.device != device)]
+        gone = np.empty(0, dtype=np.intp) if without is None else without
+        networks = [
+            calibrate.of_networks(self.corpus.dataset, found.take(~np.isin(found.row, gone)), split)
+            for split, found in self.networks.items()
+        ]
+        return [*networks, *(e.errors for e in self.experiments if e.device != device)]
 
     def bounds(self, asked: Errors, without: np.ndarray, device: str = "") -> tuple[np.ndarray, np.ndarray]:
         """[N] log bounds of what is ``asked``, from all that is not of rows ``without`` nor on ``device``."""
@@ -109,7 +110,7 @@ def _grade(
     low, high = predicted.copy(), predicted.copy()
     for fold in found.folds:
         asked = held.take(np.isin(held.row, fold.test))
-        below, above = evidence.bounds(calibrate.of_networks(dataset, asked), fold.test)
+        below, above = evidence.bounds(calibrate.of_networks(dataset, asked, split), fold.test)
         low[asked.row], high[asked.row] = predicted[asked.row] * np.exp(below), predicted[asked.row] * np.exp(above)
     timm = (dataset.rows.source == "timm").to_numpy()
     for name, side in ((ALL, graded), (TIMM, timm & graded), (BOARDS, ~timm & graded)):

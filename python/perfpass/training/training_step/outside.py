@@ -14,7 +14,7 @@ import numpy as np
 
 from perfpass.features import Tables
 from perfpass.graph import OPERATOR_CLASSES
-from perfpass.predictors.estimate import Bounds, energy_j, shares
+from perfpass.predictors.estimate import STEP_WATTS_FALL, Bounds, energy_j, shares
 from perfpass.predictors.learned.spread import Spread
 from perfpass.predictors.learned.time_lacks import CAUSES
 from perfpass.predictors.training_step.operators import StepTimes
@@ -118,7 +118,7 @@ def drawn(rows: Any) -> Any:
     out, watts = rows.copy(), power.held_out(rows[known])
     out.loc[known, ["predicted_w", "low_w", "high_w"]] = watts
     ms = Bounds(*(rows[name].to_numpy(np.float64)[known] for name in METRICS[METRIC][1:]))
-    joules = energy_j(ms, Bounds(*watts.T))
+    joules = energy_j(ms, Bounds(*watts.T), STEP_WATTS_FALL)
     out.loc[known, ["predicted_j", "low_j", "high_j"]] = np.column_stack([joules.median, joules.low, joules.high])
     return out
 
@@ -145,7 +145,7 @@ def _row(q: Question, predictor: StepPredictor) -> tuple[Any, ...]:
     ms = Bounds(1e3 * seconds.median, 1e3 * seconds.low, 1e3 * seconds.high)
     values: list[float] = []
     for measured, bounds in (
-        (1e3 * q.measured_s, ms), (q.measured_w, watts), (q.measured_j, energy_j(ms, watts))
+        (1e3 * q.measured_s, ms), (q.measured_w, watts), (q.measured_j, energy_j(ms, watts, STEP_WATTS_FALL))
     ):  # fmt: skip
         values += [measured, *(float(part[0]) for part in (bounds.median, bounds.low, bounds.high))]
     roofline = 1e3 * float(np.maximum(columns["compute_s"], columns["memory_s"])[0])

@@ -42,13 +42,15 @@ def train(folder: str | None = None, output: str | None = None, *, seed: int = 0
         boosters[name] = [m.trees.booster for m in fitted]
         efficiency[name] = ratio_trees.rounded(fitted[0].efficiency)
         say(f"trees {name}")
-    found = ratio_trees.Residuals.joined(
-        calibrate.unseen_networks(corpus, split, CALIBRATION_FOLDS, seed=seed + 100).residuals
+    networks = [
+        calibrate.of_networks(
+            dataset, calibrate.unseen_networks(corpus, split, CALIBRATION_FOLDS, seed=seed + 100).residuals, split
+        )
         for split in calibrate.NETWORK_SPLITS
-    )
+    ]
     say("held-out networks for the intervals")
     experiments = calibrate.unseen_devices(corpus, seed=seed, say=say)
-    parts = [calibrate.of_networks(dataset, found), *(e.errors for e in experiments)]
+    parts = [*networks, *(e.errors for e in experiments)]
     least = operators.least_widths(levels)
 
     def write(gpu: Spread, cpu: Spread, watts: StepPower) -> tuple[Path, int]:
