@@ -114,7 +114,8 @@ def settings() -> str:
         versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
         models = Counter(row.get("reading", 0) for row in document["rows"])
         read = [
-            f"{models[at]:,} on {reading['read_on']} ({reading['code']})" for at, reading in enumerate(document["readings"])
+            f"{models[at]:,} on {reading['read_on']} ({reading['code']})"
+            for at, reading in enumerate(document["readings"])
         ]
         made = f"{document['machine']['processor']}; read {', '.join(read)}"
         lines.append(f"- {document['title']}: {versions}; {made}")

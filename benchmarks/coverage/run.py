@@ -5,8 +5,9 @@
 A group is a module of this folder, named unlike any package: TITLE, PACKAGES (whose versions are stored), models() ->
 names in their order, quickly and without reading them, and read(model) -> Reading. Rows are kept in
 build/coverage/GROUP.jsonl as they come, so a run goes on where the last one ended; at its
-end benchmarks/results/coverage/GROUP.json is written, with the day and the commit that each row was read by, and benchmarks/figures.py makes the pages of it. A group whose
-packages are in another environment is run by that environment's Python.
+end benchmarks/results/coverage/GROUP.json is written, with the day and the commit that each row was read by, and
+benchmarks/figures.py makes the pages of it. A group whose packages are in another environment is run by that
+environment's Python.
 """
 
 from __future__ import annotations
