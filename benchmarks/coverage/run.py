@@ -149,10 +149,14 @@ class Worker:
 
 
 def today() -> tuple[str, str]:
-    """The day and the commit of this repository; with "-dirty" where files differ from it, "" where there is none."""
-    asked = ["git", "-C", str(HERE), "describe", "--always", "--dirty", "--abbrev=8"]
-    found = subprocess.run(asked, capture_output=True, text=True, check=False)
-    return time.strftime("%Y-%m-%d", time.gmtime()), found.stdout.strip()
+    """The day and the commit of this repository; "-dirty" behind it where perfpass differs, "" where there is none."""
+
+    def git(*asked: str) -> str:
+        found = subprocess.run(["git", "-C", str(ROOT), *asked], capture_output=True, text=True, check=False)
+        return found.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "python", "cpp_kernels", "tvm_perfpass")
+    return time.strftime("%Y-%m-%d", time.gmtime()), git("rev-parse", "--short=8", "HEAD") + "-dirty" * bool(changed)
 
 
 def journal(group: str) -> dict[str, dict[str, Any]]:
