@@ -108,11 +108,16 @@ def _plain(text: str) -> str:
 
 
 def settings() -> str:
-    """Versions of what the groups were made with, and the day of the last reading."""
+    """Versions of what the groups were made with, and the days and commits that their models were read by."""
     lines = []
     for document in _documents():
         versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
-        made = f"{document['machine']['processor']}, read on {document['read_on']}"
+        models = Counter(row.get("reading", 0) for row in document["rows"])
+        read = [
+            f"{models[at]:,} on {reading['read_on']} ({reading['code']})"
+            for at, reading in enumerate(document["readings"])
+        ]
+        made = f"{document['machine']['processor']}; read {', '.join(read)}"
         lines.append(f"- {document['title']}: {versions}; {made}")
     return "\n".join(lines)
 

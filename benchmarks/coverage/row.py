@@ -43,6 +43,8 @@ class Row:
     reference_macs: int | None = None
     explained: str = ""
     seconds: float = 0.0
+    read_on: str = ""  # day, UTC
+    code: str = ""  # commit of perfpass that read it
 
     @property
     def agrees(self) -> bool | None:

@@ -5,8 +5,9 @@
 A group is a module of this folder, named unlike any package: TITLE, PACKAGES (whose versions are stored), models() ->
 names in their order, quickly and without reading them, and read(model) -> Reading. Rows are kept in
 build/coverage/GROUP.jsonl as they come, so a run goes on where the last one ended; at its
-end benchmarks/results/coverage/GROUP.json is written, and benchmarks/figures.py makes the pages of it. A group whose
-packages are in another environment is run by that environment's Python.
+end benchmarks/results/coverage/GROUP.json is written, with the day and the commit that each row was read by, and
+benchmarks/figures.py makes the pages of it. A group whose packages are in another environment is run by that
+environment's Python.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import importlib
 import json
 import multiprocessing
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -146,10 +148,25 @@ class Worker:
         self._process = None
 
 
+def today() -> tuple[str, str]:
+    """The day and the commit of this repository; "-dirty" behind it where perfpass differs, "" where there is none."""
+
+    def git(*asked: str) -> str:
+        found = subprocess.run(["git", "-C", str(ROOT), *asked], capture_output=True, text=True, check=False)
+        return found.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "python", "cpp_kernels", "tvm_perfpass")
+    return time.strftime("%Y-%m-%d", time.gmtime()), git("rev-parse", "--short=8", "HEAD") + "-dirty" * bool(changed)
+
+
 def journal(group: str) -> dict[str, dict[str, Any]]:
     """Rows that are there already, by model; of several the last."""
     stored, path = RESULTS / f"{group}.json", JOURNALS / f"{group}.jsonl"
-    before = json.loads(stored.read_text())["rows"] if stored.exists() else []
+    before = []
+    if stored.exists():
+        document = json.loads(stored.read_text())
+        readings = document["readings"]
+        before = [row | readings[row.pop("reading", 0)] for row in document["rows"]]
     lines = path.read_text().splitlines() if path.exists() else []
     return {row["model"]: row for row in [*before, *map(json.loads, lines)]}
 
@@ -157,30 +174,32 @@ def journal(group: str) -> dict[str, dict[str, Any]]:
 def rows(group: Group, worker: Worker, wanted: list[str]) -> Iterator[Row]:
     """New rows of the wanted models, each in the journal before it is given."""
     JOURNALS.mkdir(parents=True, exist_ok=True)
+    day, code = today()
     with (JOURNALS / f"{group.name}.jsonl").open("a") as out:
         for model in wanted:
-            made = worker.row(model)
+            made = replace(worker.row(model), read_on=day, code=code)
             out.write(json.dumps(asdict(made)) + "\n")
             out.flush()
             yield made
 
 
-def publish(group: Group, models: list[str], made: dict[str, dict[str, Any]], anew: int) -> None:
-    """The group's results, a row a line, in order; of the stored day unless all of them were read ``anew``."""
-    stored = RESULTS / f"{group.name}.json"
-    day = time.strftime("%Y-%m-%d", time.gmtime())
-    if anew < len(models) and stored.exists():
-        day = json.loads(stored.read_text())["read_on"]
+def publish(group: Group, models: list[str], made: dict[str, dict[str, Any]]) -> None:
+    """The group's results, a row a line, in order; ``reading``: which of the group's readings a row is of (0 unless
+    said).
+    """
+    found = [made[model] for model in models if model in made]
+    by = sorted({(row["read_on"], row["code"]) for row in found})
+    readings = [{"read_on": day, "code": code} for day, code in by]
     head: dict[str, Any] = {"group": group.name, "title": group.title, "models": len(models), "machine": machine()}
-    head |= {"versions": versions("perfpass", *group.packages), "read_on": day}
-    lines = [
-        json.dumps({k: v for k, v in made[model].items() if k != "group" and v not in (None, "", [], ())})
-        for model in models
-        if model in made
-    ]
+    head |= {"versions": versions("perfpass", *group.packages), "readings": readings}
+    lines = []
+    for row in found:
+        said = {k: v for k, v in row.items() if k not in ("group", *readings[0]) and v not in (None, "", [], ())}
+        reading = by.index((row["read_on"], row["code"]))
+        lines.append(json.dumps(said | ({"reading": reading} if reading else {})))
     RESULTS.mkdir(parents=True, exist_ok=True)
     text = json.dumps(head, indent=1)[:-2] + ',\n "rows": [\n' + ",\n".join(f"  {line}" for line in lines) + "\n ]\n}\n"
-    stored.write_text(text)
+    (RESULTS / f"{group.name}.json").write_text(text)
 
 
 def main() -> None:
@@ -197,17 +216,15 @@ def main() -> None:
         models = group.models()
         made = {m: r for m, r in journal(name).items() if not {m, r["outcome"]}.intersection(options.again)}
         wanted = [model for model in models if model not in made]
-        anew = 0
         with Worker(name, options.seconds, int(options.memory_gib * 2**30)) as worker:
             for new in rows(group, worker, wanted[: options.at_most]):
                 made[new.model] = asdict(new)
-                anew += 1
                 if new.outcome != "imported" or new.unknown or (new.agrees is False and not new.explained):
                     counted = (new.macs, new.reference_macs, new.parameters, new.reference_parameters)
                     print(name, new.model, new.outcome, new.reason or new.unknown or counted, flush=True)
         outcomes = [made[model]["outcome"] for model in models if model in made]
         print(f"{name}: {len(models)} models, " + ", ".join(f"{outcomes.count(o)} {o}" for o in OUTCOMES), flush=True)
-        publish(group, models, made, anew)
+        publish(group, models, made)
 
 
 if __name__ == "__main__":

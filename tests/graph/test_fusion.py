@@ -414,6 +414,83 @@ def test_a_copy_that_pytorch_makes_for_itself_is_none_of_what_it_exports(source,
     assert g.kernels(out, runtime)["copy"] == copies
 
 
+@pytest.fixture(scope="module")
+def turned(tmp_path_factory) -> tuple[OpGraph, OpGraph]:
+    """A network that turns, splits, joins and shows what it reads: its trace, and its file."""
+    torchvision_schemas.define()
+    import torch
+    from torch import nn
+
+    class Turned(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm, self.qkv, self.out = nn.LayerNorm(48), nn.Linear(48, 144), nn.Linear(48, 48)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.norm(x.permute(0, 2, 3, 1)).flatten(1, 2)
+            q, k, v = self.qkv(x).view(1, 40, 3, 4, 12).permute(2, 0, 3, 1, 4).unbind(0)
+            scores = (q @ k.transpose(-2, -1)) * 0.3
+            x = (torch.relu(scores) @ v).transpose(1, 2).reshape(1, 40, 48)  # a copy of the trace, none of the file
+            first, second = self.out(x).split(24, dim=-1)
+            return (first * second)[:, 1:]
+
+    module, sample = Turned().eval(), torch.zeros(1, 48, 5, 8)
+    path = tmp_path_factory.mktemp("turned") / "m.onnx"
+    torch.onnx.export(module, sample, str(path), opset_version=17, dynamo=False)
+    return load(module, input_shape=(48, 5, 8), batch=1), load(path)
+
+
+@pytest.mark.parametrize("runtime", ["onnxruntime", "tvm"])
+def test_what_pytorch_shows_by_strides_costs_a_cpu_what_the_operators_of_its_file_do(turned, runtime):
+    found = []
+    for graph in turned:
+        table = tables(graph, runtime, "cpu")[1]
+        moves = {OPERATORS.index(name) for name in ("transpose", "split", "slice", "copy", "gather")}
+        rows = [
+            (OPERATORS[op], int(count), int(read), int(written))
+            for op, view, count, read, written in zip(
+                table.op, table.view, table.count, table.bytes_read, table.bytes_written, strict=True
+            )
+            if op in moves and not view
+        ]
+        found.append(sorted(rows))
+        assert_as_the_twin(graph, runtime)
+    x = 40 * 48 * 4  # bytes
+    assert [row for row in found[0] if row[0] in ("transpose", "split")] == [
+        ("split", 1, x, x),
+        ("split", 1, 3 * x, 3 * x),
+        ("transpose", 1, 3 * x, 3 * x),
+        ("transpose", 2, x, x),
+    ]
+    assert [row[:2] + row[3:] for row in found[0]] == [row[:2] + row[3:] for row in found[1]]  # files read indices too
+
+
+def test_eager_pytorch_moves_nothing_of_it_but_a_copy(turned):
+    found = kernels(tables(turned[0], "torch", "cpu")[1])
+    assert (found["transpose"], found["split"], found["slice"], found["copy"]) == (0, 0, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("read", "made", "reader", "copies"),
+    [
+        ((1, 4, 8), (4, 1, 8), "relu", 0),
+        ((1, 4, 4), (4, 1, 4), "relu", 1),
+        ((2, 4, 8), (2, 8, 4), "matmul", 0),
+        ((2, 4, 8), (2, 8, 4), "relu", 1),
+        ((2, 4, 8), (4, 2, 8), "matmul", 1),
+    ],
+)
+def test_a_cpu_turns_nothing_for_a_product_and_no_axis_of_one_element(read, made, reader, copies):
+    builder = _core.GraphBuilder()
+    x, y = (builder.add_tensor("", "float32", read, "input") for _ in range(2))
+    turned, out = (builder.add_tensor("", "float32", made, "activation") for _ in range(2))
+    builder.add_node("transpose", "Transpose", "", {}, [x], [turned])
+    builder.add_node(reader, reader, "", {}, [turned, y] if reader == "matmul" else [turned], [out])
+    graph = OpGraph(builder.finish([x, y], [out]))
+    assert kernels(tables(graph, "onnxruntime", "cpu")[1])["transpose"] == copies
+    assert_as_the_twin(graph, "onnxruntime")
+
+
 @pytest.mark.parametrize(("source", "prefix"), [("zeros", ""), ("zeros", "aten."), ("parameter", "aten.")])
 def test_a_mask_that_no_weight_decides_is_no_kernel_of_compiled_code(source, prefix):
     """Nor is one that a file begins with a constant; what a parameter decides runs, since it may be trained."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from pathlib import Path
 
@@ -65,16 +64,25 @@ def test_a_crash_and_a_hang_are_rows_and_the_rest_is_read(runner, tmp_path):
     assert (first[0].macs, first[0].agrees) == (4089184256, False)
     made = runner.journal(group.name)
     assert set(made) == set(group.models())
-    runner.publish(group, group.models(), made, anew=len(made))
+    runner.publish(group, group.models(), made)
     (tmp_path / "journals" / "tried_group.jsonl").unlink()
-    assert set(runner.journal(group.name)) == set(made)
+    assert runner.journal(group.name).keys() == made.keys()
 
-    stored = runner.RESULTS / "tried_group.json"
-    stored.write_text(re.sub(r'"read_on": "[^"]+"', '"read_on": "2026-01-02"', stored.read_text()))
-    runner.publish(group, group.models(), made, anew=len(made) - 1)
-    assert '"read_on": "2026-01-02"' in stored.read_text()  # a row is of that day
-    runner.publish(group, group.models(), made, anew=len(made))
-    assert '"read_on": "2026-01-02"' not in stored.read_text()
+
+def test_a_row_keeps_the_day_and_the_commit_that_it_was_read_by(runner, monkeypatch):
+    group = runner.load("tried_group")
+    models = ["read", "refused", "read again"]
+    for day, code, wanted in (("2026-01-02", "1a2b3c4d", models), ("2026-02-03", "5e6f7a8b", models[1:2])):
+        monkeypatch.setattr(runner, "today", lambda day=day, code=code: (day, code))
+        with runner.Worker(group.name, seconds=20, memory_bytes=8 << 30) as worker:
+            list(runner.rows(group, worker, wanted))
+        runner.publish(group, models, runner.journal(group.name))
+        (runner.JOURNALS / "tried_group.jsonl").unlink()
+    assert {name: row["code"] for name, row in runner.journal(group.name).items()} == {
+        "read": "1a2b3c4d",
+        "refused": "5e6f7a8b",
+        "read again": "1a2b3c4d",
+    }
 
 
 @pytest.mark.parametrize("name", [path.stem for path in sorted(COVERAGE.glob("*.py"))])

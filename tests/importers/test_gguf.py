@@ -138,6 +138,18 @@ def test_shards_are_added_and_a_missing_one_is_said(written):
     assert whole.notes == () and whole.stored_bytes == gguf.read(first).weight_bytes > 90_000
 
 
+def test_what_is_a_part_of_a_model_alone_is_refused(tmp_path):
+    path = tmp_path / "part.gguf"
+    for changed, listed, said in (
+        ({"general.type": "adapter"}, tensors()[:1], "an adapter of a model of architecture llama"),
+        ({}, [], "holds no tensor"),
+        ({"llama.block_count": "many"}, tensors(), "does not state llama.block_count"),
+    ):
+        path.write_bytes(packed(KEYS | changed, listed))
+        with pytest.raises((UnsupportedError, FormatError), match=said):
+            gguf.read(path)
+
+
 def test_a_type_that_is_not_stated_is_found_by_its_size(written):
     model = language_model(written(packed({k: v for k, v in KEYS.items() if k != "general.file_type"})))
     assert model.stored_as == "q8_0" and "nearest to q8_0" in model.notes[0]

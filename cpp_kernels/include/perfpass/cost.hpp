@@ -26,6 +26,7 @@ struct Costs {
   std::vector<std::int64_t> bytes_written;
   std::vector<std::int64_t> parameters;
   std::vector<std::int64_t> weight_bytes;  // bytes of the parameters counted at this node
+  DType float_as = DType::undefined;       // at whose width floating tensors were counted, as in CostOptions
 };
 
 struct CostTotals {

@@ -32,7 +32,9 @@ PERFPASS_API std::vector<std::uint8_t> folded_nodes(const OpGraph& graph);
 
 /// The table with written-out operators put together, without shape arithmetic and operators that do nothing.
 /// `strided`: transposes, splits, slices, expansions and a fixed index change strides and move nothing, as in torch,
-/// but for transposes whose axes are joined next. `folds`: folded nodes are views, whose bytes stay held. `fuses`: the
+/// but for transposes whose axes are joined next; where they do not in a runtime that `folds`, those that PyTorch
+/// recorded as other strides move bytes too, parts of one tensor are a split, and transposes are free that move no
+/// number or swap the last two axes for a product. `folds`: folded nodes are views, whose bytes stay held. `fuses`: the
 /// runtime makes one kernel of activations and attention that a model itself computes in parts, which PyTorch runs one
 /// by one, and none of the whole numbers that shapes decide. `places`, where asked for: where each node went.
 /// Error(argument) if the costs belong to another graph.

@@ -80,6 +80,7 @@ class Counter {
   Costs count() {
     const std::size_t n = g_.node_count();
     Costs costs;
+    costs.float_as = float_as_;
     for (auto* column :
          {&costs.macs, &costs.flops, &costs.bytes_read, &costs.bytes_written, &costs.parameters, &costs.weight_bytes}) {
       column->resize(n);

@@ -41,42 +41,76 @@ bool is_whole(DType type) {
   return name.starts_with("int") || name.starts_with("uint") || name == "bool";
 }
 
+/// A row of its own for some of the nodes of a row, which is that row where they are all of it.
+std::int32_t apart(const OpGraph& graph, const std::vector<NodeId>& nodes, bool all, OperatorTable& table,
+                   std::vector<std::int32_t>& row_of) {
+  const std::int32_t row = row_of[nodes.front()];
+  if (all) return row;
+  const std::int32_t into = append_like(table, row);
+  table.count[into] = 0.0;
+  for (const NodeId n : nodes) {
+    table.count[into] += graph.repeat[n];
+    row_of[n] = into;
+  }
+  table.count[row] -= table.count[into];
+  return into;
+}
+
+/// Gives nodes that PyTorch recorded as other strides the bytes that operators of a file move; `whole`: a split's.
+void move(const Costs& costs, OperatorTable& table, std::int32_t row, bool whole) {
+  const int bits = detail::effective_bits(static_cast<DType>(table.dtype[row]), costs.float_as);
+  const std::int64_t read = bytes_for(table.input_elements[row], bits);
+  const std::int64_t written = whole ? read : bytes_for(table.output_elements[row], bits);
+  table.bytes_read[row] = std::min(read, written);
+  table.bytes_written[row] = written;
+  table.view[row] = 0;
+  if (!whole) return;
+  table.op[row] = static_cast<std::uint16_t>(split);
+  table.op_class[row] = static_cast<std::uint8_t>(op_class(split));
+}
+
 /// Gives nodes that cost no run anything a row that is a view: what moves nothing, and what was computed when the model
 /// was loaded. What files compute of whole numbers and shapes PyTorch has computed in Python before it compiles; and
 /// what no weight decides, such as a mask, its compiler writes into the kernel that reads it. Their bytes stay, since
-/// the runtime holds what it computed.
-void show(const OpGraph& graph, const Links& links, bool strided, bool folds, bool fuses, OperatorTable& table,
-          std::vector<std::int32_t>& row_of) {
-  std::map<std::int32_t, std::vector<NodeId>> shown;
-  std::vector<std::int32_t> others(table.op.size(), 0);
-  const bool loads = folds && fuses, compiles = fuses && !folds;  // a file that was exported, or a module
-  const std::vector<bool> copies = loads ? detail::copies_for_pytorch(graph, links) : std::vector<bool>();
+/// the runtime holds what it computed. Where nothing is `strided` a runtime that loads files runs their transposes,
+/// splits and slices, also those that PyTorch recorded as other strides.
+void show(const OpGraph& graph, const Costs& costs, const Links& links, bool strided, bool folds, bool fuses,
+          OperatorTable& table, std::vector<std::int32_t>& row_of) {
+  std::map<std::int32_t, std::vector<NodeId>> shown, moved, parted;
+  std::vector<std::size_t> left(table.op.size(), 0);  // nodes of each row
+  const bool runs = folds && !strided;
+  const bool loads = runs || (folds && fuses), compiles = fuses && !folds;  // a file that was exported, or a module
+  const std::vector<bool> copies = loads ? detail::copies_for_pytorch(graph, links, strided) : std::vector<bool>();
   const std::vector<bool> weightless = compiles ? detail::folded_nodes(graph, false) : std::vector<bool>();
+  std::vector<bool> rest(links.count());
+  const std::vector<bool> splits = runs ? detail::splits_in_parts(graph, links, rest) : rest;
   for (NodeId n = 0; n < links.count(); ++n) {
     const std::int32_t row = row_of[n];
-    if (row == kNone || table.view[row] != 0) continue;
+    if (row == kNone) continue;
+    ++left[row];
+    const bool is_view = table.view[row] != 0;
     const bool indices = fuses && !links.traced(n) && is_whole(static_cast<DType>(table.dtype[row]));
-    const bool moves_nothing = (strided && detail::by_strides(graph, links, n)) || (loads && copies[n]);
     const bool known = (links.folded()[n] && (folds || indices)) || (compiles && weightless[n]);
-    if (moves_nothing || known) {
+    const bool free = rest[n] || (runs && detail::turns_for_free(graph, links, n));
+    const bool moves_nothing = free || (strided && detail::by_strides(graph, links, n)) || (loads && copies[n]);
+    if (splits[n] && !known) {
+      parted[row].push_back(n);
+    } else if (is_view && runs && !known && !free && detail::shown_by_pytorch(graph, links, n)) {
+      moved[row].push_back(n);
+    } else if (!is_view && (moves_nothing || known)) {
       shown[row].push_back(n);
-    } else {
-      ++others[row];
     }
   }
-  for (const auto& [row, nodes] : shown) {
-    std::int32_t into = row;
-    if (others[row] > 0) {
-      into = append_like(table, row);
-      table.count[into] = 0.0;
-      for (const NodeId n : nodes) {
-        table.count[into] += graph.repeat[n];
-        row_of[n] = into;
-      }
-      table.count[row] -= table.count[into];
+  const auto each = [&](const auto& rows, const auto& change) {
+    for (const auto& [row, nodes] : rows) {
+      const bool all = nodes.size() == left[row];
+      left[row] -= nodes.size();
+      change(apart(graph, nodes, all, table, row_of));
     }
-    table.view[into] = 1;
-  }
+  };
+  each(shown, [&](std::int32_t row) { table.view[row] = 1; });
+  each(moved, [&](std::int32_t row) { move(costs, table, row, table.op[row] == static_cast<std::uint16_t>(split)); });
+  each(parted, [&](std::int32_t row) { move(costs, table, row, true); });
 }
 
 /// A table being edited: counts go down where nodes are merged, and merged rows are appended.
@@ -263,7 +297,7 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
   std::vector<std::int32_t> row_of;
   OperatorTable table = operator_table(graph, costs, &row_of);
   const Links links(graph);
-  show(graph, links, strided, folds, fuses, table, row_of);
+  show(graph, costs, links, strided, folds, fuses, table, row_of);
   Edited edited(graph, std::move(table), std::move(row_of));
   const auto [swishes, sigmoids] = detail::hard_activations(links);
   for (const Fused& fused :
@@ -271,7 +305,7 @@ OperatorTable table_as_run(const OpGraph& graph, const Costs& costs, bool stride
         detail::linears(graph, links), detail::around_kernels(graph, links), detail::rolls(graph, links)}) {
     edited.merge(fused);
   }
-  edited.merge(detail::attentions(graph, links, fuses));
+  edited.merge(detail::attentions(graph, links, fuses, strided || !folds));
   if (folds) edited.merge(detail::quantized(graph, links));
   edited.drop_idle();
   return std::move(edited).finish(places);

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <utility>
@@ -409,7 +410,7 @@ NodeId transposed_result(const OpGraph& graph, const Links& links, NodeId produc
 
 }  // namespace
 
-Attentions attentions(const OpGraph& graph, const Links& links, bool fuses) {
+Attentions attentions(const OpGraph& graph, const Links& links, bool fuses, bool turns) {
   Attentions found;
   const std::map<NodeId, NodeId> guards = guarded(links);
   links.each(softmax, [&](NodeId node) {
@@ -445,7 +446,6 @@ Attentions attentions(const OpGraph& graph, const Links& links, bool fuses) {
     if (!links.is(scores, matmul) || last_axis(graph, scores) != last_axis(graph, node)) return;
     found.first.push_back(scores);
     found.second.push_back(product);
-    // Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
     // Relay's importer of ONNX leaves the file's own reshape behind that of the product.
     const NodeId turned = transposed_result(graph, links, product, joined ? 2 : 1);
     around.insert(around.end(), {scores, turned});
@@ -468,7 +468,7 @@ Attentions attentions(const OpGraph& graph, const Links& links, bool fuses) {
       around.push_back(transposed(links, product, 1));
     }
     for (const NodeId n : around) {
-      if (n != kNone) found.parts.push_back({n, product});
+      if (n != kNone && (turns || !links.is(n, transpose))) found.parts.push_back({n, product});
     }
   });
   return found;
@@ -526,13 +526,82 @@ bool by_strides(const OpGraph& graph, const Links& links, NodeId n) {
   return !links.traced(n) && links.is(behind_reshapes(links, links.maker(n, 0), shown), attention);
 }
 
-std::vector<bool> copies_for_pytorch(const OpGraph& graph, const Links& links) {
+namespace {
+
+/// What a node reads and makes first, kNone where there is none.
+std::pair<TensorId, TensorId> ends(const OpGraph& graph, const Links& links, NodeId n) {
+  const auto made = graph.node_outputs(n);
+  return {links.tensor(n, 0), made.empty() ? kNone : made[0]};
+}
+
+/// Whether a transpose moves axes of one element past others, none of which are alike: a reshape.
+bool keeps_order(const OpGraph& graph, TensorId read, TensorId made) {
+  const auto long_axes = [&](TensorId t) {
+    std::vector<std::int64_t> found;
+    std::ranges::copy_if(graph.shape(t), std::back_inserter(found), [](std::int64_t d) { return d != 1; });
+    return found;
+  };
+  std::vector<std::int64_t> axes = long_axes(read);
+  if (axes != long_axes(made)) return false;
+  std::ranges::sort(axes);
+  return std::ranges::adjacent_find(axes) == axes.end();
+}
+
+/// Whether a transpose swaps the last two axes for a matrix product alone, behind views, or a scale of its own.
+bool swaps_for_product(const OpGraph& graph, const Links& links, NodeId n, TensorId read, TensorId made) {
+  const auto from = graph.shape(read), to = graph.shape(made);
+  const std::size_t rank = from.size();
+  if (rank < 2 || rank != to.size() || from[rank - 1] != to[rank - 2] || from[rank - 2] != to[rank - 1]) return false;
+  if (!std::ranges::equal(from.first(rank - 2), to.first(rank - 2))) return false;
+  NodeId reader = links.next(n);
+  while (links.is(reader, kJoining) || links.is(reader, copy)) reader = links.next(reader);
+  if (links.is(reader, kScaling) && links.by_number(reader)) reader = links.next(reader);
+  return links.is(reader, matmul);
+}
+
+}  // namespace
+
+bool turns_for_free(const OpGraph& graph, const Links& links, NodeId n) {
+  const auto [read, made] = ends(graph, links, n);
+  if (graph.op[n] != transpose || read == kNone || made == kNone) return false;
+  return keeps_order(graph, read, made) || swaps_for_product(graph, links, n, read, made);
+}
+
+bool shown_by_pytorch(const OpGraph& graph, const Links& links, NodeId n) {
+  const auto [read, made] = ends(graph, links, n);
+  const bool shows = graph.attributes[n].view != 0 && links.traced(n) && kStrided(graph.op[n]);
+  if (!shows || read == kNone || made == kNone) return false;
+  return graph.op[n] == transpose || graph.elements(read) != graph.elements(made);
+}
+
+std::vector<bool> splits_in_parts(const OpGraph& graph, const Links& links, std::vector<bool>& others) {
+  std::map<TensorId, std::vector<NodeId>> parts;
+  for (NodeId n = 0; n < links.count(); ++n) {
+    const TensorId index = links.is(n, gather) ? links.tensor(n, 1) : kNone;
+    const bool one = index != kNone && links.constant(index) && graph.elements(index) == 1;
+    const bool selected = graph.op[n] == slice && graph.strings.at(graph.source_op[n]) == "aten.select";
+    const auto [read, made] = ends(graph, links, n);
+    if ((one || selected) && read != kNone && made != kNone && !links.constant(read)) parts[read].push_back(n);
+  }
+  std::vector<bool> found(links.count());
+  for (const auto& [read, nodes] : parts) {
+    const auto size = [&](NodeId n) { return graph.elements(graph.node_outputs(n)[0]); };
+    const bool alike = std::ranges::all_of(nodes, [&](NodeId n) { return size(n) == size(nodes.front()); });
+    const auto count = static_cast<std::int64_t>(nodes.size());
+    if (count < 2 || !alike || graph.elements(read) / count != size(nodes.front())) continue;
+    found[nodes.front()] = true;
+    for (std::size_t i = 1; i < nodes.size(); ++i) others[nodes[i]] = true;
+  }
+  return found;
+}
+
+std::vector<bool> copies_for_pytorch(const OpGraph& graph, const Links& links, bool strided) {
   std::vector<bool> found(links.count());
   const auto source = [&](NodeId n) { return graph.strings.at(graph.source_op[n]); };
   links.each(copy, [&](NodeId n) {
     const NodeId next = links.after(n, reshape);
     const bool for_itself = source(n) == "aten.clone" || source(n) == "aten.contiguous";
-    found[n] = for_itself && (next == kNone || !joins_axes(graph, links, next));
+    found[n] = for_itself && (!strided || next == kNone || !joins_axes(graph, links, next));
   });
   links.each(identity, [&](NodeId n) {
     const NodeId whole = links.maker(n, 0);

@@ -76,8 +76,9 @@ Fused linears(const OpGraph& graph, const Links& links);
 Fused around_kernels(const OpGraph& graph, const Links& links);
 /// Also with products of three axes, which read and write theirs through reshapes, as Relay has them; so does PyTorch,
 /// which runs the parts: what it recorded is one operator where the runtime `fuses`. There reshapes between the
-/// products hide none either, which show windows of an image to masks of their own.
-Attentions attentions(const OpGraph& graph, const Links& links, bool fuses);
+/// products hide none either, which show windows of an image to masks of their own. `turns`: it reads and writes any
+/// order of heads and positions, so that the transposes around it are its own.
+Attentions attentions(const OpGraph& graph, const Links& links, bool fuses, bool turns);
 /// Products between two dequantized operands (a convolution's output is quantized, behind a ReLU or a clip), and
 /// whatever else has dequantized inputs beside constants and a quantized output.
 Quantized quantized(const OpGraph& graph, const Links& links);
@@ -86,8 +87,16 @@ Fused rolls(const OpGraph& graph, const Links& links);
 /// Whether a node shows what it reads by other strides: transposes, splits, slices, expansions and one fixed index.
 /// Transposes whose axes are joined next are copied, as torch has to, but for those of a file behind an attention.
 bool by_strides(const OpGraph& graph, const Links& links, NodeId n);
-/// [N] copies that PyTorch makes for itself (`contiguous`), of which a file that is exported has nothing: what reads
-/// them is neither a reshape that joins axes, which has to copy, nor a write into a part of them.
-std::vector<bool> copies_for_pytorch(const OpGraph& graph, const Links& links);
+/// Whether runtimes turn a tensor without a copy: as the product reads it, or where no number changes its place.
+bool turns_for_free(const OpGraph& graph, const Links& links, NodeId n);
+/// [N] the first of the nodes that take one fixed index each of a tensor, all of it together: runtimes run a split.
+/// `others` [N]: set for the rest of them.
+std::vector<bool> splits_in_parts(const OpGraph& graph, const Links& links, std::vector<bool>& others);
+/// Whether PyTorch recorded as other strides what a file has an operator for: a transpose, or a part of a tensor.
+bool shown_by_pytorch(const OpGraph& graph, const Links& links, NodeId n);
+/// [N] copies that PyTorch makes for itself (`contiguous`), of which a file that is exported has nothing: nothing is
+/// written into a part of them, and where transposes are shown by strides (`strided`) no reshape joins axes of them
+/// next, which has to copy.
+std::vector<bool> copies_for_pytorch(const OpGraph& graph, const Links& links, bool strided);
 
 }  // namespace perfpass::detail

@@ -32,6 +32,7 @@ _WIDEST = 2**48  # of a dimension
 _NUMBERS = {0: "<B", 1: "<b", 2: "<H", 3: "<h", 4: "<I", 5: "<i", 6: "<f", 7: "<?", 10: "<Q", 11: "<q", 12: "<d"}
 _TEXT, _ARRAY = 8, 9
 _LENGTH = struct.Struct("<Q")
+_STATED = ("embedding_length", "block_count")  # llama.cpp loads no model without (llama-model.cpp, load_hparams)
 # Field of a config.json: the keys that may hold it, without the architecture.
 _FIELDS: dict[str, str] = {
     "hidden_size": "embedding_length",
@@ -79,6 +80,8 @@ def read(path: str | os.PathLike[str]) -> Header:
     shards, missing = _others(Path(path), keys)
     for shard in shards:
         tensors += _one(shard)[1]
+    if not tensors and not missing:
+        raise UnsupportedError(f"{shown(path)}: holds no tensor (a vocabulary alone); pass the model's own file")
     listed = [(tensor.name, bytes_of(tensor, shown(path))) for tensor in tensors]
     known = keys.get("general.file_type")
     return Header(
@@ -260,6 +263,14 @@ def _configuration(keys: Mapping[str, Any], tensors: list[Tensor], where: str) -
             f"{where}: architecture {shown_value(kind)} {why}. Pass the config.json of the model it was made "
             "from, and its file type as --precision"
         )
+    if keys.get("general.type") == "adapter":
+        raise UnsupportedError(
+            f"{where}: an adapter of a model of architecture {kind} (LoRA), which runs with that model's own file: "
+            "pass the model's"
+        )
+    stated = () if kind in gguf_hybrids.TYPES else _STATED  # those ask for more (`gguf_hybrids`)
+    if silent := [key for key in stated if not isinstance(keys.get(f"{kind}.{key}"), int | list)]:
+        raise FormatError(f"{where}: does not state {kind}.{silent[0]}, without which llama.cpp loads no model")
     found: dict[str, Any] = {"model_type": TYPES[kind]}
     for name, key in _FIELDS.items():
         value = keys.get(f"{kind}.{key}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from math import prod
+from math import ceil, prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,6 +21,8 @@ from twins.fusion.products import around_kernels, linears, rolls
 from twins.fusion.quantised import PRODUCTS, stored_elements, units
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from perfpass.features import OperatorTable
     from perfpass.graph import OpGraph
 
@@ -43,19 +45,35 @@ def as_run(graph: OpGraph, costs: dict[str, list[int]], table: OperatorTable, ru
     rows = _row_of_nodes(graph, costs)
     folds = runtime not in ("torch", "torch.compile")
     fuses = kind == "gpu" and runtime in ("torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
+    strided = kind == "gpu" or not folds
     free = links.fixed & folds
     if fuses:
         free |= links.fixed & ~links.traced & np.array([_whole(table, row) for row in rows], dtype=bool)
-        free |= _copies_for_pytorch(links) if folds else folding.fixed(graph, on_load=True, weights=False)
-    if kind == "gpu" or not folds:
+    if folds and (fuses or not strided):
+        free |= _copies_for_pytorch(links, strided)
+    elif fuses:
+        free |= folding.fixed(graph, on_load=True, weights=False)
+    if strided:
         free |= np.array([_by_strides(links, n) for n in range(len(rows))], dtype=bool)
-    table, rows = _show(free, table, rows, np.asarray(graph.core.repeat))
+    views = np.asarray(table.view)[rows] != 0  # of nodes that run
+    every, repeat = range(len(rows)), np.asarray(graph.core.repeat)
+    split = np.zeros(len(rows), dtype=bool)
+    moves = split
+    if not strided:
+        split, rest = _splits_in_parts(links)
+        split &= ~links.fixed
+        turned = np.array([_turns_for_free(links, n) for n in every], dtype=bool) | rest
+        free |= turned
+        moves = np.array([_shown_by_pytorch(links, n) for n in every], dtype=bool) & views & ~links.fixed & ~turned
+    table, rows = _apart(free & ~views & ~split, table, rows, repeat, _shown)
+    table, rows = _apart(moves & ~split, table, rows, repeat, _moved)
+    table, rows = _apart(split, table, rows, repeat, _split)
     result = _Rows(table, rows, np.asarray(graph.core.repeat))
     activations = (gelus(links, fuses), silus(links, fuses), *hard_activations(links))
     patterns = (layer_norms(links), *activations, linears(links))
     for fused in (*patterns, around_kernels(links), rolls(links)):
         result.merge(fused)
-    heads = attention(links, fuses)
+    heads = attention(links, fuses, strided)
     if len(heads.anchor):
         result.merge_attention(heads)
     if folds:
@@ -94,8 +112,60 @@ def _by_strides(links: Links, node: int) -> bool:
     return bool(links.is_op(made, "attention")[0] and not links.traced[node])
 
 
-def _copies_for_pytorch(links: Links) -> np.ndarray:
-    """[N] copies that PyTorch makes for itself: no axes are joined next, and nothing is written into a part of them."""
+def _turns_for_free(links: Links, node: int) -> bool:
+    """Whether a transpose moves no number, or swaps two axes as a product reads them."""
+    read, made = links.tensor(np.array([node]), 0)[0], int(links.whole.node_outputs(node)[0])
+    if OPERATORS[links.op[node]] != "transpose" or read < 0 or made < 0:
+        return False
+    a, b = (tuple(links.whole.shape(int(t))) for t in (read, made))
+    long = [d for d in a if d != 1]
+    if long == [d for d in b if d != 1] and len(set(long)) == len(long):
+        return True
+    reader = int(links.next[node])
+    while reader >= 0 and OPERATORS[links.op[reader]] in ("reshape", "expand", "copy"):
+        reader = int(links.next[reader])
+    if reader >= 0 and OPERATORS[links.op[reader]] in ("mul", "div") and links.by_number(np.array([reader]))[0]:
+        reader = int(links.next[reader])
+    swapped = len(a) >= 2 and b == (*a[:-2], a[-1], a[-2])
+    return swapped and reader >= 0 and OPERATORS[links.op[reader]] == "matmul"
+
+
+def _splits_in_parts(links: Links) -> tuple[np.ndarray, np.ndarray]:
+    """[N] the first of the nodes that take one fixed index each of all of a tensor, and the rest of them."""
+    parts: dict[int, list[int]] = {}
+    for node in range(len(links.op)):
+        name, of = OPERATORS[links.op[node]], np.array([node])
+        read, made = int(links.tensor(of, 0)[0]), int(links.whole.node_outputs(node)[0])
+        index = int(links.tensor(of, 1)[0])
+        fixed = name == "gather" and index >= 0 and not links.varies(np.array([index]))[0]
+        one = fixed and prod(links.whole.shape(index)) == 1
+        one |= name == "slice" and links.whole.source_op_name(node) == "aten.select"
+        if one and read >= 0 and made >= 0 and links.varies(np.array([read]))[0]:
+            parts.setdefault(read, []).append(node)
+    first, rest = np.zeros((2, len(links.op)), dtype=bool)
+    for read, nodes in parts.items():
+        sizes = {prod(links.whole.shape(int(links.whole.node_outputs(node)[0]))) for node in nodes}
+        whole = prod(links.whole.shape(read))
+        if len(nodes) > 1 and len(sizes) == 1 and whole // len(nodes) == sizes.pop():
+            first[nodes[0]], rest[nodes[1:]] = True, True
+    return first, rest
+
+
+def _shown_by_pytorch(links: Links, node: int) -> bool:
+    """Whether PyTorch recorded a node as other strides for which a file has an operator."""
+    if not (links.traced[node] and _STRIDED[links.op[node]]):
+        return False
+    read, made = links.tensor(np.array([node]), 0)[0], int(links.whole.node_outputs(node)[0])
+    if read < 0 or made < 0:
+        return False
+    elements = [prod(links.whole.shape(int(t))) for t in (read, made)]
+    return OPERATORS[links.op[node]] == "transpose" or elements[0] != elements[1]
+
+
+def _copies_for_pytorch(links: Links, strided: bool) -> np.ndarray:
+    """[N] copies that PyTorch makes for itself: nothing is written into a part of them, and where transposes are
+    ``strided`` no axes are joined next.
+    """
     written = {
         int(links.maker(np.array([node]), 0)[0])
         for node in links.of("identity")
@@ -105,29 +175,50 @@ def _copies_for_pytorch(links: Links) -> np.ndarray:
     for node in links.of("copy").tolist():
         reshaped = links.after(np.array([node]), "reshape")[0]
         for_itself = links.whole.source_op_name(node) in ("aten.clone", "aten.contiguous") and node not in written
-        found[node] = for_itself and (reshaped < 0 or not joins_axes(links, reshaped))
+        found[node] = for_itself and not (strided and reshaped >= 0 and joins_axes(links, reshaped))
     return found
 
 
-def _show(
-    shows: np.ndarray, table: OperatorTable, rows: np.ndarray, repeat: np.ndarray
+def _shown(columns: dict[str, np.ndarray], row: int) -> None:
+    columns["view"][row] = 1
+
+
+def _moved(columns: dict[str, np.ndarray], row: int) -> None:
+    """What PyTorch shows by strides moves the bytes of a file's operator."""
+    bits = int(DTYPE_BITS[columns["dtype"][row]])
+    read, written = (ceil(int(columns[name][row]) * bits / 8) for name in ("input_elements", "output_elements"))
+    written = read if columns["op"][row] == _OP["split"] else written
+    columns["bytes_read"][row], columns["bytes_written"][row] = min(read, written), written
+    columns["view"][row] = 0
+
+
+def _split(columns: dict[str, np.ndarray], row: int) -> None:
+    columns["op"][row], columns["op_class"][row] = _OP["split"], OPERATOR_CLASS_OF[_OP["split"]]
+    _moved(columns, row)
+
+
+def _apart(
+    chosen: np.ndarray,
+    table: OperatorTable,
+    rows: np.ndarray,
+    repeat: np.ndarray,
+    change: Callable[[dict[str, np.ndarray], int], None],
 ) -> tuple[OperatorTable, np.ndarray]:
-    """The nodes ``shows`` in rows that are views: their own, or one like it behind all others."""
+    """The nodes ``chosen`` in changed rows: their own, or one like it behind all others."""
     columns = {f.name: np.array(getattr(table, f.name)) for f in fields(table)}
     rows = rows.copy()
     for row in range(len(table)):
         of_row = rows == row
-        shown = np.flatnonzero(of_row & shows)
-        if columns["view"][row] or not len(shown):
+        found = np.flatnonzero(of_row & chosen)
+        if not len(found):
             continue
-        if len(shown) < of_row.sum():
-            rows[shown] = len(columns["op"])
+        into = row
+        if len(found) < of_row.sum():
+            into = rows[found] = len(columns["op"])
             columns = {name: np.append(column, column[row]) for name, column in columns.items()}
-            columns["count"][-1] = sum(repeat[shown].tolist())
+            columns["count"][-1] = sum(repeat[found].tolist())
             columns["count"][row] -= columns["count"][-1]
-            columns["view"][-1] = 1
-        else:
-            columns["view"][row] = 1
+        change(columns, into)
     return type(table)(**columns), rows
 
 

@@ -11,14 +11,17 @@ from twins.fusion.links import Fused, Links, joins_axes, operators
 _MASKING = operators("add", "mul", "div", "where", "cast", "clip")
 
 
-def attention(links: Links, fuses: bool) -> Fused:
-    """softmax(scale * q k + mask) v; ``parts`` [steps, G] has the first product in row 0, -1 where a step is absent."""
+def attention(links: Links, fuses: bool, turns: bool) -> Fused:
+    """softmax(scale * q k + mask) v; ``parts`` [steps, G] has the first product in row 0, -1 where a step is absent.
+
+    ``turns``: with the transposes around it.
+    """
     chains, anchors = [], []
     for softmax in links.of("softmax").tolist():
         found = _one(links, softmax, fuses)
         if found is not None:
             anchors.append(found[0])
-            chains.append(found[1])
+            chains.append([n for n in found[1] if turns or n < 0 or not links.is_op(np.array([n]), "transpose")[0]])
     length = max((len(c) for c in chains), default=0)
     parts = np.array([c + [-1] * (length - len(c)) for c in chains], dtype=int).reshape(len(chains), length).T
     return Fused("attention", np.array(anchors, dtype=int), parts)
@@ -68,7 +71,6 @@ def _one(links: Links, softmax: int, fuses: bool) -> tuple[int, list[int]] | Non
         between += reshapes
     if not holds(scores, "matmul") or _last_axis(links, scores) != _last_axis(links, softmax):
         return None
-    # Fused kernels read and write any order of heads and positions, so the transposes around them move nothing.
     around, made = [], product
     for _ in range(2 if joins else 1):
         apart = after(made, "reshape")

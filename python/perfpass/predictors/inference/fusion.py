@@ -25,7 +25,7 @@ FUSING = ("torch.compile", "onnxruntime", "tensorrt", "tvm", "relax")
 def strided(runtime: str, kind: str) -> bool:
     """Whether transposes, splits and slices of a file are views in what predictors learned of a runtime on a ``kind``
     of device: PyTorch shows by strides, and what was measured on GPUs was learned from traces, in which that is so. On
-    CPUs they are counted as other runtimes run them.
+    CPUs they are counted as other runtimes run them, also those that a trace shows by strides.
     """
     return kind == "gpu" or not folds(runtime)
 
