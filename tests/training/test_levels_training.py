@@ -87,6 +87,27 @@ def test_a_hosts_time_for_convolutions_says_little_of_other_operators():
     assert of["norm"] < 1.2 and of["softmax"] < 1.2
 
 
+def _hosts(rows_of_one: int) -> Rows:
+    """Five sources whose dense operators wait for the host, and one more by which each takes three times as long."""
+    source = np.repeat(np.arange(6), [4] * 5 + [rows_of_one])
+    rows = _rows(1.0).take(np.arange(len(source)) % 10)
+    rows.names["source"] = rows.names["host"] = rows.names["group"] = [f"s{i}" for i in source]
+    kind = HOST_CLASSES.index("dense"), HOST_CLASSES.index("pointwise")
+    issue_s = np.zeros((len(source), len(HOST_CLASSES)))
+    issue_s[np.arange(len(source)), np.where(np.arange(len(source)) % 2, *kind)] = 1.0
+    slow = (source == 5) & (issue_s[:, kind[0]] > 0.0)
+    return replace(rows, issue_s=issue_s, device_s=rows.device_s * 1e-3, measured_s=np.where(slow, 3.0, 1.0))
+
+
+def test_what_one_source_takes_for_a_class_moves_levels_as_a_source_and_not_by_its_rows():
+    """Its twelve rows and its hundred move the host's level alike, and by less than half of what they are off."""
+    at = HOST_CLASSES.index("dense")
+    few, many = (np.log(operators.fit(_hosts(n)).issue_s(Way(device("a100-80gb")))[at] / 12e-6) for n in (12, 100))
+    alone = np.log(operators.fit(_hosts(0)).issue_s(Way(device("a100-80gb")))[at] / 12e-6)
+    assert alone < few < alone + np.log(3.0) / 2.0
+    assert many - few < 0.1
+
+
 def _errors(runs_of_one: int) -> Errors:
     """Of eighty networks of four laboratories, and of so many runs of one network of a fifth, far slower."""
     names = [f"source:s{i}/vision" for i in range(4) for j in range(20)]
