@@ -11,7 +11,8 @@ import pytest
 
 from perfpass.devices import device
 from perfpass.predictors.inference.analytic import CAUSES
-from perfpass.predictors.inference.operators import HOST_CLASSES
+from perfpass.graph.table import Tables
+from perfpass.predictors.inference.operators import HOST_CLASSES, OperatorTimes
 from perfpass.predictors.way import Way
 from perfpass.training import spread
 from perfpass.training.inference import analytic, operator_rows, operators
@@ -54,6 +55,27 @@ def test_whole_networks_have_a_level_that_single_operators_do_not_move(slower):
     moved = levels["all"][""] - single["all"][""]
     assert np.sign(moved) == np.sign(np.log(slower))
     assert abs(moved) > 5 * abs(levels["class"]["dense"] - single["class"]["dense"])
+
+
+@pytest.mark.parametrize("board", ["t4", "a100-80gb", "jetson-agx-orin-32gb"])
+@pytest.mark.parametrize(("runtime", "replayed"), [("torch", False), ("torch.compile", False), ("torch.compile", True)])
+def test_what_levels_are_fitted_to_is_what_they_are_told_with(board, runtime, replayed):
+    """The model of the fit and the predictor's time are one, under any levels: the host beside an older board, too."""
+    way = Way(device(board), "fp16", runtime, cuda_graph=replayed)
+    sizes = np.array([[1, 64, 256, 256], [8, 512, 1024, 1024]], dtype=np.float64)
+    parts = [operator_rows._neusight(o, sizes) for o in ("linear", "bmm")]
+    parts.append(operator_rows._neusight("gelu", sizes[:, :2]))
+    tables = Tables.joined(parts)
+    names = pandas.DataFrame({"source": "s", "host": "s", "runtime": runtime, "group": "s"}, index=range(len(parts)))
+    rows = operator_rows._rows(tables, np.arange(len(parts)), way, np.ones(len(parts)), names)
+    model = operators._Model(rows)
+    theta = np.where(model.own, 0.0, np.random.default_rng(3).normal(0.0, 0.3, len(model.own)))
+    levels = {level: {} for level in operators.LEVELS}
+    for (level, name), value in zip(model.names, theta.tolist(), strict=True):
+        if level in levels:
+            levels[level][name] = value
+    told = OperatorTimes(levels).seconds(tables, way).total
+    assert np.exp(model.evaluate(theta)[0]) == pytest.approx(told, rel=1e-9)
 
 
 class _Steep:
