@@ -10,8 +10,8 @@ import pandas
 import pytest
 
 from perfpass.devices import device
-from perfpass.predictors.inference.analytic import CAUSES
 from perfpass.graph.table import Tables
+from perfpass.predictors.inference.analytic import CAUSES
 from perfpass.predictors.inference.operators import HOST_CLASSES, OperatorTimes
 from perfpass.predictors.way import Way
 from perfpass.training import spread
