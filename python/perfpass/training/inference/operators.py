@@ -56,7 +56,7 @@ SPREAD: dict[str, float] = {
     "generation": 0.05,
     "laboratory": 0.3,
     "laboratory's host": 0.5,
-    "laboratory's host class": 0.12,
+    "laboratory's host class": 0.06,
 }
 # Convolutions and batch norms differ from other operators more than these do among themselves.
 _HOST_SPREAD: dict[str, float] = {CUDNN: 0.4, "batch_norm": 0.3}
