@@ -237,6 +237,15 @@ def test_deeplearningexamples_takes_the_servers_time_and_refuses_unknown_batches
     assert set(rows.licence) == {"MIT"} and set(rows.network) == {"resnet50"}
 
 
+def test_deeplearningexamples_tells_transformer_xl_as_torchscript_from_pure_python(tmp_path):
+    """The README has two tables of each point: "pure Python", then "TorchScript"."""
+    network = {"model_family": "Transformer-XL", "model_variant": "Base model", "throughput": NONE}
+    one, traced = {**network, "batch_size": 1.0}, {**network, "batch_size": 1.0, "latency_avg_ms": 6.0}
+    rows = rows_of(examples(tmp_path, one, {**network, "batch_size": 2.0}, traced, {"batch_size": 8.0}))
+    assert list(rows.runtime) == ["torch", "torch", "torchscript", "torch"]
+    assert list(rows.latency_ms) == [10.0, 10.0, 6.0, 10.0]
+
+
 def test_deeplearningexamples_marks_what_a_servers_client_waited(tmp_path):
     triton = {"heading": "Deploying the model on Triton Inference Server > Offline scenario"}
     rows = rows_of(examples(tmp_path, {}, triton, {**triton, "server_compute_infer_ms": 4.0}))

@@ -10,8 +10,9 @@ import pandas
 import pytest
 
 from perfpass.devices import device
+from perfpass.graph.table import Tables
 from perfpass.predictors.inference.analytic import CAUSES
-from perfpass.predictors.inference.operators import HOST_CLASSES
+from perfpass.predictors.inference.operators import HOST_CLASSES, OperatorTimes
 from perfpass.predictors.way import Way
 from perfpass.training import spread
 from perfpass.training.inference import analytic, operator_rows, operators
@@ -56,6 +57,27 @@ def test_whole_networks_have_a_level_that_single_operators_do_not_move(slower):
     assert abs(moved) > 5 * abs(levels["class"]["dense"] - single["class"]["dense"])
 
 
+@pytest.mark.parametrize("board", ["t4", "a100-80gb", "jetson-agx-orin-32gb"])
+@pytest.mark.parametrize(("runtime", "replayed"), [("torch", False), ("torch.compile", False), ("torch.compile", True)])
+def test_what_levels_are_fitted_to_is_what_they_are_told_with(board, runtime, replayed):
+    """The model of the fit and the predictor's time are one, under any levels: the host beside an older board, too."""
+    way = Way(device(board), "fp16", runtime, cuda_graph=replayed)
+    sizes = np.array([[1, 64, 256, 256], [8, 512, 1024, 1024]], dtype=np.float64)
+    parts = [operator_rows._neusight(o, sizes) for o in ("linear", "bmm")]
+    parts.append(operator_rows._neusight("gelu", sizes[:, :2]))
+    tables = Tables.joined(parts)
+    names = pandas.DataFrame({"source": "s", "host": "s", "runtime": runtime, "group": "s"}, index=range(len(parts)))
+    rows = operator_rows._rows(tables, np.arange(len(parts)), way, np.ones(len(parts)), names)
+    model = operators._Model(rows)
+    theta = np.where(model.own, 0.0, np.random.default_rng(3).normal(0.0, 0.3, len(model.own)))
+    levels = {level: {} for level in operators.LEVELS}
+    for (level, name), value in zip(model.names, theta.tolist(), strict=True):
+        if level in levels:
+            levels[level][name] = value
+    told = OperatorTimes(levels).seconds(tables, way).total
+    assert np.exp(model.evaluate(theta)[0]) == pytest.approx(told, rel=1e-9)
+
+
 class _Steep:
     """One level whose whole steps go from 0 to 0.5 and back, around the 0.25 that was measured."""
 
@@ -85,6 +107,27 @@ def test_a_hosts_time_for_convolutions_says_little_of_other_operators():
     of = dict(zip(HOST_CLASSES, host / host[HOST_CLASSES.index("dense")], strict=True))
     assert of["conv"] > 1.5 and of["conv_depthwise"] > 1.5 and of["batch_norm"] > 1.5
     assert of["norm"] < 1.2 and of["softmax"] < 1.2
+
+
+def _hosts(rows_of_one: int) -> Rows:
+    """Five sources whose dense operators wait for the host, and one more by which each takes three times as long."""
+    source = np.repeat(np.arange(6), [4] * 5 + [rows_of_one])
+    rows = _rows(1.0).take(np.arange(len(source)) % 10)
+    rows.names["source"] = rows.names["host"] = rows.names["group"] = [f"s{i}" for i in source]
+    kind = HOST_CLASSES.index("dense"), HOST_CLASSES.index("pointwise")
+    issue_s = np.zeros((len(source), len(HOST_CLASSES)))
+    issue_s[np.arange(len(source)), np.where(np.arange(len(source)) % 2, *kind)] = 1.0
+    slow = (source == 5) & (issue_s[:, kind[0]] > 0.0)
+    return replace(rows, issue_s=issue_s, device_s=rows.device_s * 1e-3, measured_s=np.where(slow, 3.0, 1.0))
+
+
+def test_what_one_source_takes_for_a_class_moves_levels_as_a_source_and_not_by_its_rows():
+    """Its twelve rows and its hundred move the host's level alike, and by less than half of what they are off."""
+    at = HOST_CLASSES.index("dense")
+    few, many = (np.log(operators.fit(_hosts(n)).issue_s(Way(device("a100-80gb")))[at] / 12e-6) for n in (12, 100))
+    alone = np.log(operators.fit(_hosts(0)).issue_s(Way(device("a100-80gb")))[at] / 12e-6)
+    assert alone < few < alone + np.log(3.0) / 2.0
+    assert many - few < 0.1
 
 
 def _errors(runs_of_one: int) -> Errors:

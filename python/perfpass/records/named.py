@@ -74,11 +74,18 @@ _ORT_FP16 = "O4"  # onnxruntime's last level of optimum: everything in fp16
 _ORT_BASIC = "O1"
 # Mask R-CNN takes one time in TF32 and in halves, EfficientDet that of a loop over a data set: boxes, masks, files.
 _DETECTORS = ("mask-rcnn-resnet50", "efficientdet-d0")
+# What DeepLearningExamples times around a forward pass in PyTorch. SSD's clock starts before the next batch of pictures
+# is fetched and copied (ssd/train.py, benchmark_inference_loop). nnU-Net's runs from the start of one batch to that of
+# the next, with what loads it and the copy of all predictions back (utils/logger.py; nnunet/nn_unet.py, test_step).
+_LOOPS = ("ssd300-resnet50", "nnunet-2d", "nnunet-3d")
 # What PyTorch's records say where kernels were captured and replayed: their host issues none.
 _REPLAYED = ("CUDA graphs on", "Cuda graphs")
 # mmdetection's and detectron2's times hold what picks, suppresses and pastes behind the network: 17 to 37 ms beside a
 # V100 (OpenMMLab's, the middle half), where the same laboratory's networks without it are told 5 % too fast.
 _BOXES, _BOXES_TOO = "ends_with_post_processing", "network and post-processing of one image"
+# (source, task) whose converted model does so itself: mmdeploy rewrites mmdetection's suppression into an operator of
+# the engine (TRTBatchedNMSop, its mmdet/core/post_processing/bbox_nms.py), behind which real images have real boxes.
+_BOXES_INSIDE = {("mmdeploy", "detection")}
 _PROMPT_AND_TOKENS = "prompt and all new tokens"  # a timing begins with it
 # Options of Stable Diffusion's web interface that keep networks in host memory until they run.
 _OFFLOADED = ("medvram", "lowvram", "medvram,lowvram")
@@ -158,11 +165,14 @@ def _refused(row: Any) -> str:
         return "the unit of the rate is not stated"  # by the size of the figures, millions of samples
     if row.network in _DETECTORS and row.source == "deeplearningexamples":
         return "the loop around a detector is timed"
+    if row.network in _LOOPS and row.source == "deeplearningexamples" and row.mode == "inference":
+        return "what loads the pictures is timed, too"
     if row.mode == "inference" and any(word in row.variant.split() for word in _OFFLOADED):
         return "weights move between host and device in the run"
     if row.runtime == "torch" and any(words in row.variant for words in _REPLAYED):
         return "replayed as a CUDA graph"
-    if row.mode == "inference" and (_BOXES in row.caveats or row.timing == _BOXES_TOO):
+    boxes = _BOXES in row.caveats or row.timing == _BOXES_TOO or (row.source, row.task) in _BOXES_INSIDE
+    if row.mode == "inference" and boxes:
         return "boxes and masks behind the network are in the time and in no graph"
     if row.quantization:
         return "weights quantised by the framework"

@@ -123,6 +123,7 @@ def read(shared: Path) -> Reading:
     table = reading.keep(table, table["mode"].notna(), "neither inference nor training stated")
     table = reading.keep(table, table.n_gpus.notna(), "number of devices not stated")
     table["model_variant"] = _sizes_by_order(table)
+    table["traced"] = _traced_by_order(table)
     server = table.server_compute_infer_ms.notna()
     several = server & (table.concurrency.fillna(1).astype(int) > 1)
     table = reading.keep(table, ~several, "several requests in flight: the batch that ran is unknown")
@@ -153,6 +154,15 @@ def _sizes_by_order(table: pandas.DataFrame) -> pandas.Series:
     return table.model_variant.mask(later.reindex(table.index, fill_value=False), "base")
 
 
+def _traced_by_order(table: pandas.DataFrame) -> pandas.Series:
+    """Whether Transformer-XL ran as TorchScript: its README has two tables of a point, "pure Python" and then that."""
+    here = (table.model_family == "Transformer-XL") & (table.framework == "PyTorch") & (table["mode"] == "infer")
+    points = table[here].sort_values("source_line")
+    keys = ["device_as_reported", "model_variant", "precision", "batch_size"]
+    later = points.groupby(keys, dropna=False).cumcount() == 1
+    return later.reindex(table.index, fill_value=False)
+
+
 def _inference(reading: Reading, table: pandas.DataFrame) -> None:
     # GPUNet's own page has this time beside TensorRT's, and does not say what ran.
     unsaid = (table.model_family == "GPUNet") & table.server_compute_infer_ms.isna()
@@ -170,7 +180,7 @@ def _inference(reading: Reading, table: pandas.DataFrame) -> None:
     server = table.server_compute_infer_ms.notna()
     client = ~server & table.heading.fillna("").str.contains(_SERVER)
     rows = _common(table)
-    rows["runtime"] = rows.runtime.mask(server & (rows.runtime == "torch"), "torchscript")
+    rows["runtime"] = rows.runtime.mask(table.traced | (server & (rows.runtime == "torch")), "torchscript")
     rows = rows.assign(
         mode="inference",
         server=np.where(server, "triton", ""),

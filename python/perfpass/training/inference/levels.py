@@ -1,4 +1,4 @@
-"""Levels fitted to measured times: Gauss-Newton steps on logarithms, with priors and with tails."""
+"""Levels fitted to measured times: damped Gauss-Newton steps on logarithms, with priors and with tails."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import Protocol
 
 import numpy as np
 
-_HALVES = 8  # of a step that gains nothing
 _LEAST_GAIN = 1e-3  # of a step, as a log likelihood
+# Of Levenberg and Marquardt's damping: where it starts, and beyond which no step is tried.
+_DAMPING, _MOST_DAMPING = 1e-3, 1e6
 
 
 class Model(Protocol):
@@ -29,10 +30,11 @@ def fitted(
     """The levels ``kept``, by name. ``target`` [N]: log seconds measured; ``base`` [N]: what each row counts for.
 
     Rows further off than ``huber`` times ``noise`` count less; so do sources: one that is twice as slow as others moves
-    none of their levels. A step that does not lower what is minimised is halved: where hosts hide behind devices, whole
-    steps go to and fro, and a few rows more decide where they stop.
+    none of their levels. Steps are Levenberg and Marquardt's, damped by what the last one gained over what it promised
+    (Nocedal and Wright, Numerical Optimization, 10.3): where hosts hide behind devices, whole steps go to and fro, and
+    it ends where neither gains.
     """
-    theta = np.zeros(len(model.names))
+    theta, damping = np.zeros(len(model.names)), _DAMPING
     found, jacobian = model.evaluate(theta)
     loss = _loss(model, theta, (target - found) / noise, base, huber)
     for _ in range(steps):
@@ -40,19 +42,22 @@ def fitted(
         weight = base * np.minimum(1.0, huber / np.maximum(np.abs(residual), 1e-9)) / noise**2
         tail = np.where(model.own, np.minimum(1.0, model.deviation / np.maximum(np.abs(theta), 1e-9)), 1.0)
         prior = tail / model.deviation**2
-        left = (jacobian * weight[:, None]).T @ jacobian + np.diag(prior)
-        step = np.clip(np.linalg.solve(left, jacobian.T @ (weight * residual * noise) - theta * prior), -0.5, 0.5)
-        before = loss
-        for half in 0.5 ** np.arange(_HALVES):
-            tried = theta + half * step
+        curvature = (jacobian * weight[:, None]).T @ jacobian + np.diag(prior)
+        downhill = jacobian.T @ (weight * residual * noise) - theta * prior
+        while damping <= _MOST_DAMPING:
+            damped = curvature + damping * np.diag(np.diag(curvature))
+            step = np.clip(np.linalg.solve(damped, downhill), -0.5, 0.5)
+            tried, promised = theta + step, float(downhill @ step - step @ curvature @ step / 2.0)
             found, jacobian = model.evaluate(tried)
-            loss = _loss(model, tried, (target - found) / noise, base, huber)
-            if loss < before:
+            gain = loss - _loss(model, tried, (target - found) / noise, base, huber)
+            held = gain / max(promised, 1e-12)
+            damping *= 0.25 if held > 0.75 else 4.0 if held < 0.25 else 1.0
+            if gain > 0.0:
                 break
         else:
             break
-        theta = tried
-        if before - loss < _LEAST_GAIN:
+        theta, loss = tried, loss - gain
+        if max(gain, 0.1 * promised) < _LEAST_GAIN:
             break
     levels: dict[str, dict[str, float]] = {level: {} for level in kept}
     for (level, name), value in zip(model.names, theta.tolist(), strict=True):

@@ -20,6 +20,7 @@ from perfpass.predictors.inference.operators import (
     ISSUE_S,
     ISSUED_AS,
     generation,
+    host_scale,
     kernels_of,
     work,
 )
@@ -105,6 +106,7 @@ def _rows(tables: Tables, at: np.ndarray, way: Way, measured_s: np.ndarray, name
     kind, count = ISSUED_AS[way.runtime], len(at)
     kernel = bool((names.runtime == _KERNEL).all())
     host = 0.0 if kernel else 1.0
+    issue_s = host * ISSUE_S[kind] * host_scale(way)
     return Rows(
         names.assign(
             device=way.device.parent or way.device.id,
@@ -113,7 +115,7 @@ def _rows(tables: Tables, at: np.ndarray, way: Way, measured_s: np.ndarray, name
         ).reset_index(drop=True),
         np.asarray(measured_s, dtype=np.float64),
         seconds[at],
-        issued[at] * ISSUE_S[kind] * (0.0 if way.cuda_graph else host),
+        issued[at] * issue_s,
         issued[at].sum(axis=1),
         np.full(count, CALL_S[kind] * host),
         np.full(count, way.runtime in FUSING),

@@ -1,8 +1,9 @@
 """Fits the levels of `perfpass.predictors.inference.operators`: whole networks and single operators, all laboratories.
 
 A hierarchical model of the logarithm of measured times, linear in its levels after each step of Gauss and Newton: every
-level has a normal prior around 0, whose deviation says how far physics may be off there; laboratories and their hosts
-have effects of their own, which explain what is theirs and ship nothing. Residuals have tails (Huber's weights).
+level has a normal prior around 0, whose deviation says how far physics may be off there; laboratories, their hosts and
+what these take for a kind of operator have effects of their own, which explain what is theirs and ship nothing. So a
+host's level counts sources and not rows. Residuals have tails (Huber's weights).
 """
 
 from __future__ import annotations
@@ -55,11 +56,12 @@ SPREAD: dict[str, float] = {
     "generation": 0.05,
     "laboratory": 0.3,
     "laboratory's host": 0.5,
+    "laboratory's host class": 0.06,
 }
 # Convolutions and batch norms differ from other operators more than these do among themselves.
 _HOST_SPREAD: dict[str, float] = {CUDNN: 0.4, "batch_norm": 0.3}
 _BUILT = 0.05  # of precisions in runtimes that build
-_NOISE = 0.15
+_NOISE = 0.25  # as of engines
 _HUBER = 1.5  # of the deviation of single measurements
 _STEPS = 60
 _WHOLE = 12  # rows of a group that count whole; of more, their root does
@@ -89,6 +91,7 @@ class _Model:
             values, index = np.unique(column.to_numpy(dtype=str), return_inverse=True)
             self._at[level] = len(self.names) + index
             self.names += [(level.removesuffix(" of convolutions"), _named(level, str(v))) for v in values]
+        self._own_classes = self._classes_of_sources(rows)
         self.own = np.array([level.startswith("laboratory") for level, _ in self.names])
         # The shares of the roofs were set on kernels that runtimes choose when they build.
         built = np.array([level == "precision" and ", eager" not in name for level, name in self.names])
@@ -100,6 +103,17 @@ class _Model:
         self._products = {"precision": others, "precision of convolutions": convolutions}
         self._fusable = np.isin(FAMILIES, FUSED)
 
+    def _classes_of_sources(self, rows: Rows) -> list[tuple[int, np.ndarray, np.ndarray]]:
+        """(index into HOST_LEVELS, rows, their parameter) of each source's level of it, if any row issues such."""
+        source, issues = rows.names.source.to_numpy(dtype=str), rows.issue_s @ host_design() > 0.0
+        found = []
+        for i, level in enumerate(HOST_LEVELS):
+            where = np.flatnonzero(issues[:, i])
+            names, index = np.unique(source[where], return_inverse=True)
+            found.append((i, where, len(self.names) + index))
+            self.names += [("laboratory's host class", f"{name}/{level}") for name in names.tolist()]
+        return found
+
     def evaluate(self, theta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """[N] log seconds and their Jacobian [N, P]."""
         r, at, count = self.rows, self._at, len(FAMILIES)
@@ -108,9 +122,11 @@ class _Model:
         launched = np.where(r.fused, theta[at["launched"]], 0.0)[:, None] * self._fusable
         parts = r.device_s * np.exp(level[:, None] + theta[1 : 1 + count] + precision + launched)
         gap = GAP_S * np.exp(theta[1 + count]) * r.kernels
-        host = r.issue_s * np.exp(
-            (theta[at["host runtime"]] + theta[at["laboratory's host"]])[:, None] + host_design() @ theta[self._host]
-        )
+        kinds = np.repeat(theta[None, self._host], len(r), axis=0)
+        for i, where, own in self._own_classes:
+            kinds[where, i] += theta[own]
+        hosts = theta[at["host runtime"]] + theta[at["laboratory's host"]]
+        host = r.issue_s * np.exp(hosts[:, None] + kinds @ host_design().T)
         busy, issue = parts.sum(axis=1) + gap, host.sum(axis=1) + r.call_s
         total = smooth_maximum(busy, issue)
         on_device = (busy / total) ** SMOOTHNESS
@@ -122,7 +138,9 @@ class _Model:
         jacobian[:, 0] = share.sum(axis=1) * r.whole
         jacobian[:, 1 : 1 + count] = share
         jacobian[:, 1 + count] = gap / busy * on_device
-        jacobian[:, self._host] = issued @ host_design()
+        jacobian[:, self._host] = of_kinds = issued @ host_design()
+        for i, where, own in self._own_classes:
+            jacobian[where, own] = of_kinds[where, i]
         for name in _WHOLE_DEVICE:
             jacobian[every, at[name]] = share.sum(axis=1)
         for name, which in self._products.items():
