@@ -89,6 +89,8 @@ def test_towers_of_files_in_four_bits_may_be_packed_too(sees):
         "meta-llama/Llama-4-Scout-17B-16E-Instruct": 108.6,
         "zai-org/GLM-4.1V-9B-Thinking": 10.3,
         "mistralai/Ministral-3-8B-Instruct-2512": 8.8,
+        "google/gemma-4-E2B-it": 5.1,
+        "google/gemma-4-E4B-it": 8.0,
     }.items(),
 )
 def test_names_whose_language_model_alone_ships_have_what_is_beside_it(name, billions):
