@@ -100,6 +100,12 @@ def test_names_whose_language_model_alone_ships_have_what_is_beside_it(name, bil
     assert language_model("THUDM/glm-4-9b-chat").beside == 0
 
 
+@pytest.mark.parametrize(("name", "same"), [("gemma4:e4b", "google/gemma-4-E4B-it"), ("llama4:scout", "llama-4-scout")])
+def test_every_spelling_of_a_model_has_what_is_beside_it(name, same):
+    assert language_model(name).beside == language_model(same).beside > 0
+    assert language_model("THUDM/glm-4v-9b", name="chat").beside == language_model("THUDM/glm-4v-9b").beside > 0
+
+
 def test_a_v_of_pictures_is_no_v_of_versions():
     assert find("openbmb/MiniCPM-V-2") is None and find("Llama-2-7bv") is None
     assert find("LLaMA v3.1 8B").configuration == find("llamav3.1-8b").configuration == "llama-3.1-8b"
