@@ -294,6 +294,11 @@ def test_the_block_parser_reads_the_file_as_tomllib_does():
     assert {path.stem for path in shipped.FOLDER.iterdir()} == {*shipped.FILES, "architectures"}
 
 
+def test_boards_are_found_without_reading_processors():
+    apart = [known for known in catalogue() if known.kind != "cpu" and not known.unified_memory]
+    assert list(catalogue(boards=True)) == apart
+
+
 def test_a_device_can_be_pickled_hashed_and_passed_back():
     a100 = device("a100-sxm4-80gb")
     assert pickle.loads(pickle.dumps(a100)) == a100

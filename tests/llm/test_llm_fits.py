@@ -102,7 +102,8 @@ def test_llama_cpp_takes_what_was_measured(name, kind, file_bytes, context, peak
     stored = Quantization(kind, kind, "fp16")
     assert weight_bytes(model, Parallelism(), stored, towers=False) == pytest.approx(file_bytes, rel=0.07)
     found = layers_alone(model, board, 1, stored, context=context)
-    assert found.fits and found.reason == ""
+    # The two largest ran since more than Linux' half of the memory was given to the GPU.
+    assert found.fits and bool(found.reason) == (found.least.high > board.usable_bytes / 2) == (file_bytes > 60e9)
     assert found.total_bytes == pytest.approx(peak_mib * 2**20, rel=0.17)
     assert perfpass.predict_llm(name, board, precision=kind, **LOAD).memory.fits
 

@@ -12,7 +12,7 @@ import perfpass
 from perfpass.devices import device
 from perfpass.errors import ArgumentError
 from perfpass.llm import language_model
-from perfpass.llm.costs import Quantization
+from perfpass.llm.costs import Parallelism, Quantization, weight_bytes
 from perfpass.llm.eager import in_eager_pytorch, peaks
 from perfpass.llm.in_use import MOST_ABOVE, default_share
 from perfpass.llm.llama_cpp import layers_alone
@@ -240,6 +240,15 @@ def test_llama_cpp_holds_no_less_than_weights_that_are_known_to_the_byte(name, k
     mixed = perfpass.predict_offline(name, "rtx-pro-6000-server", runtime="llama.cpp", precision="q4_k_m").memory
     if name != "gpt-oss-120b":
         assert mixed.alive.low < mixed.weights_bytes  # K types are mixtures that differ by the file
+
+
+def test_the_head_that_llama_cpp_leaves_to_the_host_is_not_held_for_certain():
+    """With the first layer the head is left there: of 80 layers 79 remain, and none of the table of 1.1 GB."""
+    model, board, kind = language_model("llama-3.1-70b"), device("h200"), Quantization("q8_0", "q8_0", "fp16")
+    for hosted in (0, 1, 40):
+        found = layers_alone(model, board, 1, kind, context=4096, host_layers=hosted)
+        held = weight_bytes(model, Parallelism(), kind, tables=int(not hosted), towers=False)
+        assert found.alive.low == pytest.approx(held * (1 - hosted / 80))
 
 
 @pytest.mark.parametrize("precision", ["awq", "gptq", "nf4"])

@@ -89,6 +89,8 @@ def test_towers_of_files_in_four_bits_may_be_packed_too(sees):
         "meta-llama/Llama-4-Scout-17B-16E-Instruct": 108.6,
         "zai-org/GLM-4.1V-9B-Thinking": 10.3,
         "mistralai/Ministral-3-8B-Instruct-2512": 8.8,
+        "google/gemma-4-E2B-it": 5.1,
+        "google/gemma-4-E4B-it": 8.0,
     }.items(),
 )
 def test_names_whose_language_model_alone_ships_have_what_is_beside_it(name, billions):
@@ -96,6 +98,12 @@ def test_names_whose_language_model_alone_ships_have_what_is_beside_it(name, bil
     assert (model.parameters + model.beside) / 1e9 == pytest.approx(billions, rel=0.03)
     assert any("are loaded beside it" in note for note in model.notes)
     assert language_model("THUDM/glm-4-9b-chat").beside == 0
+
+
+@pytest.mark.parametrize(("name", "same"), [("gemma4:e4b", "google/gemma-4-E4B-it"), ("llama4:scout", "llama-4-scout")])
+def test_every_spelling_of_a_model_has_what_is_beside_it(name, same):
+    assert language_model(name).beside == language_model(same).beside > 0
+    assert language_model("THUDM/glm-4v-9b", name="chat").beside == language_model("THUDM/glm-4v-9b").beside > 0
 
 
 def test_a_v_of_pictures_is_no_v_of_versions():

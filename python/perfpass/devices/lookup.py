@@ -105,7 +105,7 @@ def catalogue(*, boards: bool = False) -> tuple[Device, ...]:
     devices = {
         key: known.parse(key)
         for key in known.names
-        if not (boards and any(known.says(key, line) for line in (b'kind = "cpu"', b"unified_memory = true")))
+        if not (boards and any(known.says(key, line) for line in ('kind = "cpu"', "unified_memory = true")))
     }
     for extra in (*_user_devices(), *_added.values()):
         devices[extra.id] = extra

@@ -52,9 +52,9 @@ class _File:
         """The TOML text of one device, without its header."""
         return self._blocks[key]
 
-    def says(self, key: str, line: bytes) -> bool:
+    def says(self, key: str, line: str) -> bool:
         """Whether the text of one device has a line."""
-        return b"\n%b\n" % line in self._blocks[key]
+        return f"\n{line}\n" in self._blocks[key]
 
     @cached_property
     def sources(self) -> dict[str, str]:
@@ -84,7 +84,7 @@ class Shipped:
         start = self._architectures.find(f"\n{name} = ") + 1
         return parse(self._architectures[start : self._architectures.find("\n", start)]) if start else {}
 
-    def says(self, key: str, line: bytes) -> bool:
+    def says(self, key: str, line: str) -> bool:
         """Whether the text of a device has a line, without reading its figures."""
         return self._files[key].says(key, line)
 

@@ -108,7 +108,8 @@ def language_model(config: str | os.PathLike[str] | Mapping[str, Any], name: str
 
         with about(path):
             return packed(gguf.read(path), called)
-    beside_it = configuration_names.towers(called) if found.kind == "hf" else {}
+    asked = (str(config), found.name) if found.kind == "hf" else ()  # as it is spelt, then what it was read as
+    beside_it = next(filter(None, map(configuration_names.towers, asked)), {})
     model = from_content({**beside_it, **read_configuration(path, run_code=False)}, called)
     if found.repository:
         model = _checked(model, found.repository)

@@ -58,8 +58,8 @@ SYSTEM_LOW_BYTES = 1e9
 # As llama.cpp prints it: 10.67 of 16 GiB, 21,845 of 32,768 MiB; from 36 GiB on three quarters (27 of 36, 48 of 64), and
 # on later systems more (107.5 of 128 GiB).
 _METAL_SMALL, _METAL_SHARE, _METAL_LARGE_BYTES = 2 / 3, 3 / 4, 36 * 2**30
-# The graphics translation table of the amdgpu driver is half of the system's memory (Linux, "drm/amdgpu: Adjust logic
-# around GTT size (v3)", 2022), as boards of 128 GiB show some 62; what firmware sets aside beside it is left out.
+# The graphics translation table of the amdgpu driver is half of the system's memory (since Linux 5.19, "drm/amdgpu:
+# Adjust logic around GTT size (v3)"), as boards of 128 GiB show some 62; what firmware sets aside beside is left out.
 _GTT_SHARE = 1 / 2
 # Those with an accounting of their own.
 SERVERS = ("vllm", "sglang", "trtllm")

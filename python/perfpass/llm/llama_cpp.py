@@ -66,9 +66,10 @@ def layers_alone(
     weights = weight_bytes(model, split, quantization, tables=tables, towers=False)
     cache = sequence_bytes(model, split, quantization, context, block_tokens=BLOCK_TOKENS)
     kept, hosted = 1.0 - host_layers / model.layer_count, _experts_bytes(model, quantization, host_experts) / devices
-    # What reads a device's memory does not count the host's table where both are one.
-    own = weight_bytes(model, split, quantization, tables=1, towers=False) if is_uniform(quantization) else 0.0
-    weights, certain = kept * (weights - hosted), kept * max(0.0, own - hosted)
+    # What reads a device's memory does not count the host's table where both are one; the head is left to the host
+    # with the first layer (llama-model.cpp, load_tensors: it counts as the layer behind the last).
+    own = weight_bytes(model, split, quantization, tables=int(not host_layers), towers=False)
+    weights, certain = kept * (weights - hosted), kept * max(0.0, own - hosted) * is_uniform(quantization)
     cache *= kept
     usual, least = (
         workspace_bytes(
