@@ -106,6 +106,17 @@ def test_every_spelling_of_a_model_has_what_is_beside_it(name, same):
     assert language_model("THUDM/glm-4v-9b", name="chat").beside == language_model("THUDM/glm-4v-9b").beside > 0
 
 
+@pytest.mark.parametrize(("name", "said"), {
+    "Qwen/Qwen2-VL-2B-Instruct": "only where images are asked for, but in what transformers may hold and vLLM profiles",
+    "meta-llama/Llama-3.2-11B-Vision-Instruct": "only where images are asked for",
+    "Qwen/Qwen2-Audio-7B-Instruct": "passes through them are not counted",
+    "google/gemma-4-E4B-it": "passes through them are not counted",
+}.items())  # fmt: skip
+def test_what_is_counted_of_passes_is_what_the_reader_of_pictures_knows(name, said):
+    (note,) = (note for note in language_model(name).notes if "are loaded beside it" in note)
+    assert note.endswith(said)
+
+
 def test_a_v_of_pictures_is_no_v_of_versions():
     assert find("openbmb/MiniCPM-V-2") is None and find("Llama-2-7bv") is None
     assert find("LLaMA v3.1 8B").configuration == find("llamav3.1-8b").configuration == "llama-3.1-8b"

@@ -54,9 +54,18 @@ def beside(content: Mapping[str, Any]) -> tuple[int, str]:
     total = sum(size for size in found.values() if size is not None)
     return total, (
         f"the weights of what reads {' and '.join(found)} ({total / 1e9:.2f} B parameters) are loaded beside it, by "
-        "llama.cpp from a file of their own; passes through them are counted only where images are asked for, but in "
-        "what transformers may hold and vLLM profiles"
+        f"llama.cpp from a file of their own; {_passes(content)}"
     )
+
+
+def _passes(content: Mapping[str, Any]) -> str:
+    """What is counted of passes through towers, as a sentence's end."""
+    try:
+        seen = vision(content).sight
+    except UnsupportedError:
+        return "passes through them are not counted"
+    held = ", but in what transformers may hold and vLLM profiles" if seen else ""
+    return f"passes through them are counted only where images are asked for{held}"
 
 
 def _towers(content: Mapping[str, Any]) -> Iterator[tuple[str, int | None]]:
