@@ -159,6 +159,17 @@ def test_in_transformers_upper_bounds_hold_a_prompt_of_pictures():
     assert patches**2 < held < 4 * patches**2 * 1.5  # bits, and numbers of 16 bits; with what bounds are above medians
 
 
+def test_the_mask_of_a_batch_is_in_the_bounds_where_an_old_release_is_stated():
+    """Of 64 prompts it would be 1.1 TB: no bound of memory for one who stated neither pictures nor a release."""
+    model, board = language_model("Qwen/Qwen2-VL-2B-Instruct"), device("a100-80gb")
+    how = {"sequences": 64, "prompt": 2_048, "answer": 16}
+    unstated, old, split = (in_eager_pytorch(model, board, 1, BF16, **how, version=v) for v in ("", "4.52", "4.55"))
+    one = (4 * 2_048) ** 2
+    assert one < unstated.needed.high - split.needed.high < 4 * one * 1.5
+    assert old.needed.high > (4 * 64 * 2_048) ** 2
+    assert unstated.needed.high < 2 * unstated.needed.median
+
+
 def test_vllm_profiles_memory_with_the_largest_picture(sees):
     workspaces = [
         server_workspace_bytes(model, device("rtx-4090"), "vllm", 1e6, sequences=1)

@@ -281,15 +281,19 @@ def holds_twice(version: str) -> bool:
     return release(version) < _ONCE_SINCE
 
 
-def _looking(model: LanguageModel, quantization: Quantization, tokens: int, version: str) -> float:
-    """What a tower holds where all ``tokens`` of the prompts are pictures; up to 4.52 with a mask of every two patches,
+def _looking(model: LanguageModel, quantization: Quantization, prompts: int, tokens: int, version: str) -> float:
+    """What a tower holds where all ``tokens`` of each prompt are pictures; up to 4.52 with a mask of every two patches,
     in bits and as numbers (modeling_qwen2_vl.py of 4.52.4, and of 4.53.3, which splits pictures instead).
+
+    Where no release is stated the mask is that of one prompt: of a batch it is quadratic in all of its prompts, which
+    is no bound for one who did not say that they are pictures, nor that the release is old.
     """
     if model.sight is None:
         return 0.0
     size = quantization.activation_bytes
-    masked = not version or release(version) < _SPLIT_SINCE
-    return tokens * model.sight.elements * size + masked * model.sight.pairs * float(tokens) ** 2 * (1 + size)
+    every = float(prompts * tokens)
+    masked = float(tokens) if not version else every if release(version) < _SPLIT_SINCE else 0.0
+    return every * model.sight.elements * size + model.sight.pairs * masked**2 * (1 + size)
 
 
 def in_eager_pytorch(
@@ -319,7 +323,7 @@ def in_eager_pytorch(
     may_be_old = old or (not version and model.model_type in _READ_BEFORE)
     most = peaks(model, quantization, **asked, held_twice=True, room_bytes=usual) if may_be_old else once
     taken = most if old else once
-    pictures = _looking(model, quantization, sequences * prompt, version)
+    pictures = _looking(model, quantization, sequences, prompt, version)
     single = peaks(model, quantization, **(asked | {"sequences": 1}), room_bytes=usual)
     fits = peaks(model, quantization, **asked, room_bytes=spare).fits
     share = _PACKED if ELEMENT_BYTES[quantization.gemm] < quantization.activation_bytes else 1.0
