@@ -95,7 +95,7 @@ def test_a_small_compiled_batch_waits_for_python_unless_it_is_replayed(name):
     )
     assert launched.latency_ms.median == pytest.approx(WRAPPER_HOST * eager.latency_ms.median, rel=0.02)
     # Hosts of 2026, twice as fast, and of torch 2.0, twice as slow, are inside of it, and it says why.
-    assert launched.latency_ms.low < 0.6 * launched.latency_ms.median
+    assert launched.latency_ms.low < 0.61 * launched.latency_ms.median
     assert launched.latency_ms.high > 2.0 * launched.latency_ms.median
     assert any("reduce-overhead" in reason for reason in launched.support.reasons)
     assert replayed.latency_ms.high < launched.latency_ms.median
