@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from perfpass.errors import ArgumentError
+from perfpass.errors import ArgumentError, UnsupportedError
 from perfpass.llm.costs import Parallelism, Quantization
 from perfpass.llm.serving import Serving
 from perfpass.predictors.generation.features import Batch, rows_of
@@ -98,7 +98,7 @@ def _served(name: str, data: Phases) -> np.ndarray:
                 quantization=Quantization("fp16", "fp16"),
             )
             times = predictor.predict(p.model, p.device, serving)
-        except ArgumentError:
+        except (ArgumentError, UnsupportedError):
             found.append(np.nan)
             continue
         first = name in ("prefill", "loaded_first_token")
