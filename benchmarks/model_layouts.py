@@ -34,6 +34,7 @@ _GENERATING = {
     "marian": "MarianMTModel",
     "m2m_100": "M2M100ForConditionalGeneration",
     "blenderbot": "BlenderbotForConditionalGeneration",
+    "whisper": "WhisperForConditionalGeneration",
 }
 _KEPT_AS_BUFFERS = ("e_score_correction_bias", "balancing_biases", "expert_bias")
 
@@ -46,7 +47,7 @@ def tensors(content: dict[str, Any]) -> int:
             content = {**inherited, **content[key]}
             break
     content = {k: v for k, v in content.items() if k not in ("architectures", "auto_map")}
-    if content.get("is_encoder_decoder"):
+    if content.get("is_encoder_decoder", content["model_type"] in _GENERATING):
         content["architectures"] = [_GENERATING.get(content["model_type"], "") or content["model_type"]]
     module: Any = huggingface(content, dtype="float32", causal=True)
     buffers = sum(b.numel() for n, b in module.named_buffers() if n.endswith(_KEPT_AS_BUFFERS))
